@@ -1,0 +1,360 @@
+"""Semantics of texel fetches and UAV accesses. Images are reached only through their descriptors.
+
+The layout-defining part of a descriptor (format, swizzle, type) is part of the translation; size, pitch
+and address come from a record per slot, :data:`RECORD`, which the executor fills at dispatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringfence.hardware.adreno.descriptors import FORMATS, Format, FormatInfo, TextureType
+from ringfence.hardware.adreno.ir3 import Instruction, Operand
+from ringfence.virtual.isa.ir3 import memory, texels
+from ringfence.virtual.isa.ir3.code import refuse
+from ringfence.virtual.isa.ir3.texels import ALPHA, ONE, ZERO, Value
+from ringfence.virtual.isa.ir3.translator import Semantics, Translator
+from ringfence.virtual.isa.ir3.unit import ImageSpec
+from ringfence.virtual.isa.simt import FAULT_IMAGE, Emitter
+
+RECORD_FIELDS = ("host", "gpu", "width", "height", "depth", "pitch", "layer", "limit")  # u64 each
+RECORD = {name: 8 * i for i, name in enumerate(RECORD_FIELDS)}
+RECORD_BYTES = 8 * len(RECORD_FIELDS)
+"""``host`` and ``gpu``: the first texel. ``limit``: bytes from there that are mapped for such accesses."""
+
+_HEIGHT_SHIFT = 15  # the length of an untyped buffer is width | height << 15 (Mesa's computerator/a6xx.c)
+_CHANNEL_TYPES = {
+    ("snorm", 8): 0,
+    ("snorm", 16): 1,
+    ("unorm", 8): 2,
+    ("unorm", 16): 3,
+    ("unorm", 10): 6,
+    ("sint", 8): 7,
+    ("sint", 16): 8,
+    ("sint", 32): 9,
+    ("uint", 8): 10,
+    ("uint", 16): 11,
+    ("uint", 32): 12,
+    ("float", 16): 13,
+    ("float", 32): 14,
+    ("float", 11): 15,
+}
+"""What getinfo returns for a kind and the width of the first component (Mesa ir3-cat5.xml, A5xx and A6xx)."""
+
+_CHANNEL_ORDERS = {1: 1, 2: 3, 3: 6, 4: 8}
+_ALPHA_ORDER = 0
+
+
+@dataclass(slots=True)
+class Image:
+    """An image of this program: what the translation knows and where its record is."""
+
+    spec: ImageSpec
+    info: FormatInfo
+    record: str
+    positions: tuple[int, ...]
+
+    def field(self, t: Translator, name: str) -> str:
+        """Return a field of the record, i64."""
+        return t.s.new(f"load i64, ptr {t.s.at(self.record, RECORD[name])}, align 8")
+
+    def size(self, t: Translator, name: str) -> str:
+        """Return a field of the record, i32."""
+        return t.s.cast("trunc", self.field(t, name), "i64", "i32")
+
+
+def find_image(
+    t: Translator, i: Instruction, table: str, slot: int, specs: tuple[ImageSpec | None, ...]
+) -> Image:
+    """Return the image in ``slot`` of the context's ``table``."""
+    spec = specs[slot] if slot < len(specs) else None
+    if spec is None:
+        raise refuse(i, f"the launch loaded no descriptor for {table[:-1]} {slot} ({len(specs)} loaded)")
+    info = FORMATS[Format(spec.format)]
+    record = t.s.at(t.s.field(table, "ptr"), slot * RECORD_BYTES)
+    return Image(spec, info, record, texels.memory_positions(i, spec, info))
+
+
+def texture(t: Translator, i: Instruction) -> Image:
+    """Return the texture of a category-5 instruction."""
+    if int(i.fields["s2en"]):
+        raise refuse(i, "descriptors named by registers or bindless are not implemented by the virtual GPU")
+    for name in ("is_shadow", "has_offset", "proj", "imm_offset", "is_vector"):
+        if int(i.fields.get(name, 0)):
+            raise refuse(i, f"the form with {name} is not implemented by the virtual GPU")
+    image = find_image(t, i, "textures", int(i.fields["tex"]), t.unit.textures)
+    kind = TextureType(image.spec.type)
+    if kind == TextureType.TEX_CUBE or (kind == TextureType.TEX_3D) != bool(i.fields["is_3d"]):
+        raise refuse(i, f"the instruction does not fit its texture, which is {kind.name}")
+    if int(i.fields["is_array"]) and kind != TextureType.TEX_2D:
+        raise refuse(i, f"arrays of {kind.name} are not implemented by the virtual GPU")
+    return image
+
+
+def dimensions(image: Image) -> int:
+    """Return how many coordinates an image has, without the layer."""
+    return {TextureType.TEX_2D: 2, TextureType.TEX_3D: 3}.get(TextureType(image.spec.type), 1)
+
+
+def register(operand: Operand, offset: int) -> Operand:
+    """Return the register ``offset`` after ``operand``."""
+    return Operand(operand.kind, operand.num + offset, operand.half)
+
+
+# --- addresses ---
+
+
+def addresses(
+    t: Translator, i: Instruction, image: Image, coordinates: list[str], e: Emitter
+) -> tuple[str, str]:
+    """Return host addresses (i64) and the mask of the lanes whose texel exists, in the shape of ``e``.
+
+    Offsets are 32 bits wide: the executor refuses images of 2 GiB and more. A texel inside the image but
+    beyond mapped memory is a fault.
+    """
+    inside = t.mask if e.lanes > 1 else "true"
+    offset = e.op("mul", e.i32, coordinates[0], e.splat("i32", str(image.info.texel_bytes)))
+    for value, size, step in zip(coordinates, ("width", "height", "depth"), ("", "pitch", "layer")):
+        bound = e.splat("i32", image.size(t, size))
+        inside = e.op("and", e.mask, inside, e.new(f"icmp ult {e.i32} {value}, {bound}"))
+        if step:
+            stride = e.splat("i32", image.size(t, step))
+            offset = e.op("add", e.i32, offset, e.op("mul", e.i32, value, stride))
+    return _checked(t, i, image, e.cast("zext", offset, e.i32, e.i64), inside, image.info.texel_bytes, e)
+
+
+def _checked(
+    t: Translator, i: Instruction, image: Image, offset: str, inside: str, length: int, e: Emitter
+) -> tuple[str, str]:
+    """Return host addresses of byte offsets into an image; where memory is not mapped is a fault."""
+    v = t.v
+    room = t.s.op("sub", "i64", image.field(t, "limit"), str(length))
+    beyond = e.op("and", e.mask, e.new(f"icmp sgt {e.i64} {offset}, {e.splat('i64', room)}"), inside)
+    gpu = e.op("add", e.i64, offset, e.splat("i64", image.field(t, "gpu")))
+    bad = beyond if e.lanes > 1 else v.op("and", v.mask, v.splat("i1", beyond), t.mask)
+    v.fault_if(bad, FAULT_IMAGE, i.pc, gpu if e.lanes > 1 else v.splat("i64", gpu))
+    return e.op("add", e.i64, offset, e.splat("i64", image.field(t, "host"))), inside
+
+
+def load_words(t: Translator, image: Image, host: str, inside: str, e: Emitter) -> list[str]:
+    """Return the dwords of a texel (i32), zero where there is none."""
+    size = image.info.texel_bytes
+    if e.lanes == 1:
+        host = e.select(inside, "i64", host, t.s.field("zeros"))
+        if size < 4:
+            return [memory.load_element(t, host, size, e)]
+        pointer = e.cast("inttoptr", host, "i64", "ptr")
+        return [e.new(f"load i32, ptr {e.at(pointer, 4 * k)}, align 4") for k in range(size // 4)]
+    if size < 4:
+        return [memory.load_narrow(e, host, inside, size)]
+    words = []
+    for k in range(size // 4):
+        at = host if k == 0 else e.op("add", e.i64, host, e.splat("i64", str(4 * k)))
+        words.append(e.gather(e.i32, e.cast("inttoptr", at, e.i64, e.ptrs), inside, 4))
+    return words
+
+
+# --- components ---
+
+
+def put_component(t: Translator, i: Instruction, k: int, value: Value, e: Emitter) -> None:
+    """Write a component to destination ``k`` in the instruction's type."""
+    operand, (bits, real) = i.dsts[0], value
+    if real and str(i.fields["type"]) == "f16":
+        t.put(operand, k, e.cast("fptrunc", bits, e.f32, e.f16), e, "f16")
+        return
+    memory.put_element(t, operand, k, e.cast("bitcast", bits, e.f32, e.i32) if real else bits, e)
+
+
+def component(e: Emitter, image: Image, words: list[str], wanted: int) -> Value:
+    """Return component ``wanted`` of a texel without the swizzle: missing ones are 0, a missing alpha 1."""
+    info = image.info
+    if info.alpha_only and wanted < ZERO:
+        wanted = 0 if wanted == ALPHA else ZERO
+    if wanted < info.components:
+        return texels.decode(e, info, words, image.positions[wanted])
+    return texels.default(e, info, one=wanted in (ALPHA, ONE))
+
+
+def swizzled(e: Emitter, image: Image, words: list[str], wanted: int) -> Value:
+    """Return what the descriptor's swizzle puts into component ``wanted``."""
+    return component(e, image, words, image.spec.swizzle[wanted])
+
+
+# --- textures ---
+
+
+def fetch(t: Translator, i: Instruction) -> None:
+    """isam in GL mode: a texel by integer coordinates, level 0, no filter; zero outside the image."""
+    image, e = texture(t, i), t.shape(i)
+    host, inside = addresses(t, i, image, fetch_coordinates(t, i, image, e), e)
+    words = load_words(t, image, host, inside, e)
+    for k in range(4):
+        if int(i.fields["wrmask"]) >> k & 1:
+            put_component(t, i, k, swizzled(e, image, words, k), e)
+
+
+def fetch_coordinates(t: Translator, i: Instruction, image: Image, e: Emitter) -> list[str]:
+    """Return the integer coordinates of an isam, and the layer of an array."""
+    count = dimensions(image) + int(i.fields["is_array"])
+    return [t.wide(register(i.srcs[0], d), 0, e, signed=True) for d in range(count)]
+
+
+def texture_size(t: Translator, i: Instruction) -> None:
+    """getsize: width, height and depth of a texture, whose only level is 0; the layers also as the fourth."""
+    image = texture(t, i)
+    for k, name in enumerate(("width", "height", "depth", "depth")):
+        if int(i.fields["wrmask"]) >> k & 1:
+            memory.put_element(t, i.dsts[0], k, t.v.splat("i32", image.size(t, name)), t.v)
+
+
+def texture_info(t: Translator, i: Instruction) -> None:
+    """getinfo: OpenCL's channel type and channel order, the number of levels and of samples."""
+    image = texture(t, i)
+    info = image.info
+    kind = _CHANNEL_TYPES.get((info.kind, info.bits[0]))
+    if kind is None or image.spec.swap:
+        raise refuse(i, "what it returns for this image's format is not known")
+    order = _ALPHA_ORDER if info.alpha_only else _CHANNEL_ORDERS[info.components]
+    for k, value in enumerate((kind, order, 1, 1)):
+        if int(i.fields["wrmask"]) >> k & 1:
+            memory.put_element(t, i.dsts[0], k, t.v.splat("i32", str(value)), t.v)
+
+
+# --- UAVs ---
+
+
+def _uav(t: Translator, i: Instruction) -> Image:
+    if str(i.fields["mode"]) != "imm" or int(i.fields.get("bindless", 0)):
+        raise refuse(i, "only immediate UAV slots are implemented by the virtual GPU")
+    if int(i.fields.get("offset", 0)):
+        raise refuse(i, "coordinate offsets do not exist on a630")
+    return find_image(t, i, "uavs", int(i.fields["index"]), t.unit.uavs)
+
+
+def _coordinates(t: Translator, i: Instruction) -> list[str]:
+    return [t.wide(register(i.srcs[0], d), 0, t.v) for d in range(int(i.fields["dims"]))]
+
+
+def _element_addresses(
+    t: Translator, i: Instruction, image: Image, element: int, more: int = 0
+) -> tuple[str, str]:
+    """Return addresses of element number coordinate + ``more``, of ``element`` bytes, of an untyped UAV."""
+    v = t.v
+    if int(i.fields["dims"]) != 1:
+        raise refuse(i, "untyped accesses have one coordinate")
+    wide = v.cast("zext", _coordinates(t, i)[0], v.i32, v.i64)
+    wide = v.op("add", v.i64, wide, v.splat("i64", str(more))) if more else wide
+    total = v.splat("i64", _elements(t, image))
+    inside = v.op("and", v.mask, v.new(f"icmp ult {v.i64} {wide}, {total}"), t.mask)
+    offset = v.op("mul", v.i64, wide, v.splat("i64", str(element)))
+    return _checked(t, i, image, offset, inside, element, v)
+
+
+def _elements(t: Translator, image: Image) -> str:
+    high = t.s.op("shl", "i64", image.field(t, "height"), str(_HEIGHT_SHIFT))
+    return t.s.op("or", "i64", image.field(t, "width"), high)
+
+
+def _texel_addresses(t: Translator, i: Instruction, image: Image) -> tuple[str, str]:
+    coordinates = _coordinates(t, i)
+    if len(coordinates) < dimensions(image):
+        raise refuse(i, f"a UAV of type {TextureType(image.spec.type).name} has more coordinates")
+    return addresses(t, i, image, coordinates, t.v)
+
+
+def load(t: Translator, i: Instruction) -> None:
+    """ldib: a typed texel or an untyped element of a UAV; zero outside."""
+    v, image, count = t.v, _uav(t, i), int(i.fields["components"])
+    if int(i.fields["typed"]):
+        host, inside = _texel_addresses(t, i, image)
+        words = load_words(t, image, host, inside, v)
+        for k in range(count):
+            put_component(t, i, k, component(v, image, words, k), v)
+        return
+    size = memory.element_bytes(i)
+    elements = []
+    for k in range(count):
+        host, inside = _element_addresses(t, i, image, size, k)
+        with t.restricted(inside):
+            elements.append(memory.load_element(t, host, size, v))
+    for k, element in enumerate(elements):
+        memory.put_element(t, i.dsts[0], k, element, v)
+
+
+def store(t: Translator, i: Instruction) -> None:
+    """stib: to a typed texel or an untyped element of a UAV; dropped outside."""
+    image, data, count = _uav(t, i), i.srcs[1], int(i.fields["components"])
+    if int(i.fields["typed"]):
+        host, inside = _texel_addresses(t, i, image)
+        with t.restricted(inside):
+            for k, word in enumerate(_texel_words(t, image, data, count)):
+                memory.store_element(t, _plus(t, host, 4 * k), word, min(4, image.info.texel_bytes))
+        return
+    size = memory.element_bytes(i)
+    for k in range(count):
+        host, inside = _element_addresses(t, i, image, size, k)
+        with t.restricted(inside):
+            memory.store_element(t, host, memory.data_element(t, data, k), size)
+
+
+def _plus(t: Translator, host: str, offset: int) -> str:
+    return host if not offset else t.v.op("add", t.v.i64, host, t.v.splat("i64", str(offset)))
+
+
+def _texel_words(t: Translator, image: Image, data: Operand, count: int) -> list[str]:
+    """Return the dwords of a texel made from the components in ``data``, converted to the format."""
+    v, info = t.v, image.info
+
+    def bits(position: int) -> str:
+        k = ALPHA if info.alpha_only else image.positions.index(position)
+        if k >= count:
+            return "zeroinitializer"
+        if info.kind in ("uint", "sint"):
+            return memory.data_element(t, data, k)
+        return texels.encode(v, info, t.real(register(data, k), 0, v), position)
+
+    return texels.pack(v, info, bits)
+
+
+def atomic(t: Translator, i: Instruction) -> None:
+    """atomic.b: on a dword of a UAV. Its vector holds old value, data and, for cmpxchg, the compare value.
+
+    The order of data and compare value is that of the pair of local atomics (Mesa's ir3_a6xx.c).
+    """
+    v, image = t.v, _uav(t, i)
+    if not int(i.fields["typed"]):
+        host, inside = _element_addresses(t, i, image, 4)
+    elif image.info.bits == (32,):
+        host, inside = _texel_addresses(t, i, image)
+    else:
+        raise refuse(i, "atomics need texels of one 32-bit component")
+    data = t.raw(i.srcs[1], 0, v, 1)
+    compare = t.raw(i.srcs[1], 0, v, 2) if i.name.endswith("cmpxchg") else data
+    address = v.op("sub", v.i64, host, v.splat("i64", image.field(t, "host")))
+    address = v.op("add", v.i64, address, v.splat("i64", image.field(t, "gpu")))
+    with t.restricted(inside):
+        old = memory.run_atomic(t, i, address, host, data, compare)
+    t.put(i.dsts[0], 0, v.select(inside, v.i32, old, v.splat("i32", "0")), v, "i32")
+
+
+def resource_size(t: Translator, i: Instruction) -> None:
+    """resinfo: width, height and depth of a UAV, or the number of elements of an untyped one."""
+    v, image = t.v, _uav(t, i)
+    values = [image.size(t, name) for name in ("width", "height", "depth")]
+    if not int(i.fields["typed"]):
+        values[0] = t.s.cast("trunc", _elements(t, image), "i64", "i32")
+    for k, value in enumerate(values):
+        memory.put_element(t, i.dsts[0], k, v.splat("i32", value), v)
+
+
+_OPERATIONS = ("add", "sub", "xchg", "cmpxchg", "min", "max", "and", "or", "xor")
+
+SEMANTICS: dict[str, Semantics] = {
+    "ldib": load,
+    "stib": store,
+    "resinfo": resource_size,
+    "getsize": texture_size,
+    "getinfo": texture_info,
+    **{f"atomic.b.{op}": atomic for op in _OPERATIONS},
+}
