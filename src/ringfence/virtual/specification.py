@@ -1,0 +1,62 @@
+"""The text form of a virtual device: ``virtual:<chip>[/<interface>][?option=value&...]``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+from ringfence.errors import UnsupportedDevice
+from ringfence.hardware.adreno.chips import CHIPS
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSpec:
+    """What ``virtual:<chip>[/<interface>][?options]`` asks for."""
+
+    chip: str
+    strict: bool = True
+    seed: int = 0
+    mode: Literal["inline", "async"] = "inline"
+    clock: Literal["hybrid", "virtual", "real"] = "hybrid"
+    coherent: bool = False
+
+
+_CHOICES: dict[str, dict[str, Any]] = {
+    "strict": {"0": False, "1": True},
+    "mode": {"inline": "inline", "async": "async"},
+    "clock": {"hybrid": "hybrid", "virtual": "virtual", "real": "real"},
+    "coherent": {"0": False, "1": True},
+}
+
+
+def parse_virtual(spec: str) -> VirtualSpec:
+    """Return what a ``virtual:...`` spec asks for; :class:`UnsupportedDevice` says what is wrong with it."""
+    kind, _, rest = spec.partition(":")
+    if kind != "virtual":
+        raise UnsupportedDevice(f"device {spec!r}: a virtual device is called virtual:<chip>")
+    target, _, query = rest.partition("?")
+    chip, _, interface = target.partition("/")
+    known = [each.name for each in CHIPS.values()]
+    if chip not in known:
+        raise UnsupportedDevice(f"device {spec!r}: there is no virtual {chip!r}, only {', '.join(known)}")
+    if interface not in ("", "kgsl"):
+        raise UnsupportedDevice(f"device {spec!r}: {chip} is reached through kgsl, not {interface!r}")
+    options: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        options[key] = _option(spec, key, text)
+    return VirtualSpec(chip, **options)
+
+
+def _option(spec: str, key: str, text: str) -> Any:
+    if key == "seed":
+        if not text.isdecimal():
+            raise UnsupportedDevice(f"device {spec!r}: seed={text!r} is not a whole number")
+        return int(text)
+    if key not in _CHOICES:
+        raise UnsupportedDevice(
+            f"device {spec!r}: unknown option {key!r}; known: seed, {', '.join(_CHOICES)}"
+        )
+    if text not in _CHOICES[key]:
+        raise UnsupportedDevice(f"device {spec!r}: {key}={text!r} is not one of {', '.join(_CHOICES[key])}")
+    return _CHOICES[key][text]
