@@ -1,0 +1,461 @@
+"""The public interface: opening devices, and what an open device can do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ringfence.drivers.adreno.device import DEFAULT_PRIORITY, DEFAULT_TIMEOUT, AdrenoDevice, look
+from ringfence.drivers.adreno.program import Program
+from ringfence.errors import DeviceLost, RingfenceError, UnsupportedDevice
+from ringfence.hardware.adreno.chips import CHIPS, chip_from_id
+from ringfence.hardware.adreno.kgsl import DEVICE_PATH
+from ringfence.port import Port
+from ringfence.port.linux import LinuxPort
+from ringfence.runtime.copying import CopyResult
+from ringfence.runtime.device import DeviceInfo
+from ringfence.runtime.graph import Graph
+from ringfence.runtime.memory import Buffer, CacheMode
+from ringfence.runtime.queue import Submission
+from ringfence.runtime.stream import BoundStream, Parameter, Stream
+from ringfence.runtime.timeline import Timeline
+from ringfence.virtual.specification import VirtualSpec, parse_virtual
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+    from ringfence.hardware.adreno.program import AdrenoProgram
+    from ringfence.virtual.machine import Machine
+
+_FALLBACK_CHIP = "a630"
+_FUTURE_INTERFACES = ("kfd", "pci", "usb")
+_EXTRA = "pip install 'ringfence[virtual]'"
+
+Cache = Literal["writecombine", "uncached", "cached"]
+
+
+class Device:
+    """An open device. :func:`open` makes one; use it in a ``with`` statement, or call :meth:`close`.
+
+    >>> import numpy as np, ringfence as rf
+    >>> with rf.open("virtual:a630") as dev:
+    ...     x = dev.array(np.arange(8, dtype=np.float32), label="x")
+    ...     y = dev.zeros(8, np.float32, label="y")
+    ...     dev.copy(y, x).wait(timeout=1.0)
+    ...     print(y.numpy().sum())
+    28.0
+    """
+
+    def __init__(
+        self,
+        driver: AdrenoDevice,
+        name: str,
+        on_close: Callable[[], None] | None = None,
+        port: Port | None = None,
+    ) -> None:
+        self._driver = driver
+        self._on_close = on_close
+        self._port = port if port is not None else driver.port
+        self.name = name
+        # Calls of launch() go to the driver directly: passing everything on takes a twentieth of a launch.
+        vars(self)["launch"] = driver.launch
+
+    # ----- life -----------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait for everything submitted, then give everything back: memory, context, descriptor.
+
+        Buffers, programs and streams of the device are of no use afterwards; memory that a numpy view still
+        shows stays mapped until the view is gone. :class:`WaitTimeout` if the GPU does not finish within
+        ``timeout`` seconds (the device's default if ``None``); everything was given back all the same.
+        Closing twice does nothing.
+        """
+        try:
+            self._driver.close(timeout)
+        finally:
+            on_close, self._on_close = self._on_close, None
+            if on_close is not None:
+                on_close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except DeviceLost:
+            if error is None:
+                raise  # else the block already fails, for that very reason as a rule
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name!r}: {self.info.name}{', closed' if self._driver.closed else ''}>"
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Return what the device is: chip, kernel driver, limits, whether it is virtual."""
+        return self._driver.info
+
+    @property
+    def port(self) -> Port:
+        """Return the port below the device; of a virtual device that is its machine."""
+        return self._port
+
+    @property
+    def lost(self) -> DeviceLost | None:
+        """Return the error that the device was lost with, ``None`` if it lives. A lost device must be opened
+        anew.
+        """
+        return self._driver.queue.lost
+
+    @property
+    def recovered_faults(self) -> int:
+        """Return how often the kernel reported that it had recovered from a fault (EPROTO). Work went on each
+        time.
+        """
+        return self._driver.engine.recovered_faults
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return how many bytes of memory the device has allocated or mapped, its own needs included."""
+        return self._driver.memory.total_bytes
+
+    @property
+    def mapping_count(self) -> int:
+        """Return how many allocations and imports exist, freed ones that still wait for the GPU included."""
+        return self._driver.memory.mapping_count
+
+    # ----- programs -------------------------------------------------------------------------------
+
+    def load(self, blob: bytes | AdrenoProgram, *, label: str | None = None) -> Program:
+        """Return a program in device memory, from a program blob or an :class:`AdrenoProgram`.
+
+        :class:`PackageError` if the blob is damaged, of another version, or needs another chip or more than
+        this one has.
+        """
+        return self._driver.load(blob, label=label)
+
+    def launch(
+        self,
+        program: Program,
+        *args: Any,
+        groups: Any = None,
+        global_size: Any = None,
+        local: Any = None,
+        label: str | None = None,
+    ) -> Submission:
+        """Run ``program`` once and return the submission; it does not wait.
+
+        ``args`` are buffers and numbers, in the order of the program's signature. ``groups`` counts
+        work-groups and ``local`` the threads in each, as a number or a tuple of up to three (x, y, z);
+        ``global_size`` counts work-items instead, and must be a multiple of ``local``, which may be left out
+        if the compiler fixed it.
+
+        :class:`LaunchError` for wrong arguments, geometry or resources: nothing was encoded then.
+        :class:`DeviceLost` if the device is lost, :class:`PortError` if the kernel refuses. Each launch sees
+        the results of earlier ones.
+        """
+        return self._driver.launch(
+            program, *args, groups=groups, global_size=global_size, local=local, label=label
+        )
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Wait for everything that was submitted. :class:`WaitTimeout` after ``timeout`` seconds,
+        :class:`DeviceLost`.
+        """
+        self._driver.synchronize(timeout)
+
+    # ----- streams --------------------------------------------------------------------------------
+
+    def record(self, label: str = "") -> Stream:
+        """Return an empty stream to record commands into; :meth:`bind` makes it ready to be submitted."""
+        return self._driver.record(label)
+
+    def bind(self, stream: Stream, *, instances: int = 1, label: str | None = None) -> BoundStream:
+        """Put the commands of ``stream`` into device memory, once; return what submits them.
+
+        ``instances`` copies can be in flight at once; a submit waits if all of them are. Private memory is
+        grown now if a program of the stream needs more, never when the stream is submitted.
+        """
+        return self._driver.bind(stream, instances=instances, label=label)
+
+    def timeline(self, label: str = "") -> Timeline:
+        """Return a new timeline for streams to signal and to wait for."""
+        return self._driver.timeline(label)
+
+    def capture(self, label: str = "") -> AbstractContextManager[Graph]:
+        """Record what this thread launches and copies in the block, instead of submitting it.
+
+        The block's target is the graph: :meth:`Graph.bind` makes it ready to be replayed, once the block has
+        ended. Launches return submissions that stay encoded. Arguments that are a :class:`Parameter` with a
+        default can be given anew at each replay. Where one launch needs the results of another, a barrier is
+        put between them; others may run at the same time. See :class:`Graph` for an example.
+        """
+        return self._driver.capture(label)
+
+    # ----- memory ---------------------------------------------------------------------------------
+
+    def array(
+        self, array: NDArray[Any], label: str | None = None, *, cache: Cache = "writecombine"
+    ) -> Buffer:
+        """Return a buffer with a copy of ``array``, and its dtype and shape."""
+        return self._driver.array(array, cache=CacheMode(cache), label=label or "")
+
+    def empty(
+        self,
+        shape: int | tuple[int, ...],
+        dtype: DTypeLike,
+        label: str | None = None,
+        *,
+        cache: Cache = "writecombine",
+    ) -> Buffer:
+        """Return a buffer for an array of ``shape`` and ``dtype``, with contents that nobody promises.
+
+        ``cache`` is how the CPU maps it: ``"writecombine"`` is fast to write and slow to read, ``"cached"``
+        fast both ways but each transfer costs a cache maintenance call. :class:`PortError` (ENOMEM) if there
+        is no memory.
+        """
+        return self._driver.empty(shape, dtype, cache=CacheMode(cache), label=label or "")
+
+    def zeros(
+        self,
+        shape: int | tuple[int, ...],
+        dtype: DTypeLike,
+        label: str | None = None,
+        *,
+        cache: Cache = "writecombine",
+    ) -> Buffer:
+        """Return a buffer full of zeros; otherwise as :meth:`empty`."""
+        return self._driver.zeros(shape, dtype, cache=CacheMode(cache), label=label or "")
+
+    def import_array(
+        self,
+        source: NDArray[Any] | int,
+        nbytes: int | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        shape: tuple[int, ...] | None = None,
+        owner: object = None,
+        writable: bool = True,
+        may_be_gpu_address: bool = False,
+        label: str | None = None,
+    ) -> Buffer:
+        """Return CPU memory as a buffer, without a copy: an array, or ``nbytes`` bytes at an address.
+
+        Neither address nor size need be aligned. The array, or ``owner`` of a bare address, is kept alive
+        until the buffer is freed and the GPU has finished with it. A read-only array, or ``writable=False``,
+        is mapped read-only.
+
+        What the CPU writes into the memory later is seen by the GPU after :meth:`Buffer.flush`; what the GPU
+        writes is seen by the CPU after :meth:`Submission.wait`, :meth:`Buffer.numpy` or
+        :meth:`Buffer.invalidate`. While the GPU writes, the CPU must leave the first and last 64-byte line of
+        the buffer alone, neighbours included.
+
+        If the kernel cannot map the range because it is GPU memory already, the address is used as a GPU
+        address, but only if ``may_be_gpu_address`` says that it may be one; the buffer is then foreign, never
+        freed by this library, and not readable from the CPU. :class:`LeaseError` for a null pointer, an empty
+        or an unmapped range.
+        """
+        return self._driver.import_array(
+            source,
+            nbytes,
+            dtype=dtype,
+            shape=shape,
+            owner=owner,
+            writable=writable,
+            may_be_gpu_address=may_be_gpu_address,
+            label=label or "",
+        )
+
+    def copy(
+        self,
+        destination: Buffer | NDArray[Any] | Parameter,
+        source: Buffer | NDArray[Any] | Parameter,
+        timeout: float | None = None,
+    ) -> CopyResult:
+        """Copy between two buffers, or between a buffer and an array, of the same size in bytes.
+
+        The result says which path was taken and why: two buffers of the device are copied by a kernel
+        (``result.submission``, or ``result.wait()``), everything else by the CPU after waiting for the GPU's
+        last use, with ``timeout``. While a graph is captured, sides are buffers, or parameters with one as
+        their default. :class:`LaunchError` if sizes or types differ or the ranges overlap.
+        """
+        return self._driver.copy(destination, source, timeout)
+
+    # ----- packages -------------------------------------------------------------------------------
+
+    def load_package(self, path: str | os.PathLike[str]) -> Any:
+        """Return the model in a package file, ready to run: ``model.run(x=array)`` gives its outputs by name.
+
+        :class:`PackageError` if the file is damaged or was compiled for another device.
+        """
+        from ringfence.package.format import read_package
+        from ringfence.package.model import Model
+
+        return Model(self, read_package(Path(path)))
+
+
+# ----- opening ------------------------------------------------------------------------------------
+
+
+def open(
+    spec: str = "auto",
+    *,
+    port: Port | None = None,
+    path: str = DEVICE_PATH,
+    priority: int = DEFAULT_PRIORITY,
+    timeout: float = DEFAULT_TIMEOUT,
+    label: str | None = None,
+) -> Device:
+    """Open a device. The result is a context manager.
+
+    ``spec`` is one of
+
+    * ``"kgsl"``: the Adreno GPU behind ``path``,
+    * ``"virtual:a630"`` (or a640, a643, a650, a660): a virtual device, with options as in a URL: ``strict``
+      (1, or 0 to skip the checks), ``seed``, ``mode`` (``inline`` or ``async``), ``clock`` (``hybrid``,
+      ``virtual`` or ``real``), ``coherent`` (1: imported memory needs no cache maintenance),
+    * ``"auto"``: the first real device, or else a virtual one, with a notice on stderr.
+
+    ``priority`` of the context is 1 (most urgent) to 15. ``timeout`` is the deadline in seconds of every wait
+    that has none of its own. ``port`` is used instead of the operating system, for ``"kgsl"``: a machine with
+    several devices, say.
+
+    :class:`PortError` tells why the kernel refused (EACCES, ENOENT, ...), :class:`UnsupportedDevice` names
+    the chip id of a GPU that is not driven, or what is wrong with ``spec``. Nothing is left behind.
+    """
+    kind = spec.partition(":")[0]
+    if spec == "auto":
+        return _open_auto(path=path, priority=priority, timeout=timeout, label=label)
+    if spec == "kgsl":
+        driver = AdrenoDevice(
+            port or LinuxPort(), path=path, priority=priority, timeout=timeout, label=label or spec
+        )
+        return Device(driver, spec)
+    if kind == "virtual":
+        return _open_virtual(parse_virtual(spec), spec, priority=priority, timeout=timeout, label=label)
+    if kind in _FUTURE_INTERFACES:
+        raise UnsupportedDevice(f"device {spec!r}: AMD GPUs ({kind}) are not driven by this version")
+    raise UnsupportedDevice(f"device {spec!r}: not one of auto, kgsl, virtual:<chip>")
+
+
+def _open_auto(**options: Any) -> Device:
+    try:
+        return open("kgsl", **options)
+    except RingfenceError as error:
+        reason = str(error)
+    options.pop("path")
+    device = open(f"virtual:{_FALLBACK_CHIP}", **options)
+    print(
+        f"ringfence: no real device ({reason}); using a virtual {_FALLBACK_CHIP}, which is not a GPU",
+        file=sys.stderr,
+    )
+    return device
+
+
+def _open_virtual(
+    wanted: VirtualSpec, name: str, *, priority: int, timeout: float, label: str | None
+) -> Device:
+    machine = make_machine(wanted)
+    try:
+        driver = AdrenoDevice(machine, priority=priority, timeout=timeout, label=label or name)
+    except BaseException:
+        machine.close()
+        raise
+    return Device(driver, name, machine.close)
+
+
+def make_machine(wanted: VirtualSpec) -> Machine:
+    """Return a machine with one device. :class:`UnsupportedDevice` if something that it needs is not
+    installed.
+    """
+    if importlib.util.find_spec("llvmlite") is None:
+        raise UnsupportedDevice(f"virtual:{wanted.chip} needs llvmlite, which is not installed: {_EXTRA}")
+    from ringfence.virtual.machine import Machine
+
+    return Machine(
+        (wanted.chip,),
+        mode=wanted.mode,
+        clock=wanted.clock,
+        seed=wanted.seed,
+        strict=wanted.strict,
+        coherent=wanted.coherent,
+    )
+
+
+# ----- discovery ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A device that was looked for. ``spec`` opens it if it is ``available``.
+
+    ``tried`` lists what was done to find out, ``detail`` what was found, ``reason`` why it is not available.
+    """
+
+    spec: str
+    kind: Literal["real", "virtual"]
+    available: bool
+    tried: tuple[str, ...]
+    detail: str = ""
+    reason: str = ""
+
+
+def discover(*, port: Port | None = None, path: str = DEVICE_PATH) -> list[Candidate]:
+    """Return every real and virtual device that could be opened, or why it cannot. Never raises for a missing
+    device.
+    """
+    real = _discover_kgsl(port or LinuxPort(), path)
+    virtual = [_discover_virtual(chip.name) for chip in CHIPS.values()]
+    future = [
+        Candidate(spec, "real", False, (), reason="AMD GPUs are not driven by this version")
+        for spec in _FUTURE_INTERFACES
+    ]
+    return [real, *future, *virtual]
+
+
+def _discover_kgsl(port: Port, path: str) -> Candidate:
+    tried = [f"open {path}"]
+    detail = ""
+    try:
+        fd = port.open(path)
+        try:
+            tried.append("read device info, driver version and model")
+            found = look(port, fd)
+            detail = ", ".join(
+                filter(None, (f"chip id {found.chip_id:#x}", found.driver_version, found.model))
+            )
+            tried.append("look the chip id up")
+            chip = chip_from_id(found.chip_id)
+        finally:
+            port.close(fd)
+    except Exception as error:  # a diagnosis survives whatever is broken, and shows it
+        return Candidate("kgsl", "real", False, tuple(tried), detail, _text(error))
+    return Candidate("kgsl", "real", True, tuple(tried), f"{chip.name}: {detail}")
+
+
+def _discover_virtual(chip: str) -> Candidate:
+    tried = ("find llvmlite", "start a machine")
+    spec = f"virtual:{chip}"
+    try:
+        make_machine(VirtualSpec(chip)).close()
+    except Exception as error:  # as above
+        return Candidate(spec, "virtual", False, tried, reason=_text(error))
+    return Candidate(
+        spec, "virtual", True, tried, f"{chip}: executes the real commands and machine code on this CPU"
+    )
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, RingfenceError) else f"{type(error).__name__}: {error}"

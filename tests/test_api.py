@@ -1,0 +1,181 @@
+"""The public interface: device specs, discovery, lazy imports."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ringfence as rf
+from ringfence import api
+from ringfence.api import VirtualSpec, parse_virtual
+from ringfence.virtual.faults import CallError
+from ringfence.virtual.machine import Machine
+
+HEAVY = ("llvmlite", "tinygrad", "onnx", "onnxruntime", "PIL", "rich", "typer", "numpy", "msgspec")
+
+
+def imported_by(code: str) -> set[str]:
+    """The names of the heavy modules that a fresh interpreter has after running ``code``."""
+    script = f"{code}\nimport sys, json; print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout))
+
+
+# ----- imports ------------------------------------------------------------------------------------
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert imported_by("import ringfence") == set()
+
+
+def test_looking_up_the_interface_loads_no_compiler_and_no_virtual_gpu() -> None:
+    code = "import ringfence as rf; rf.open; rf.discover; rf.Buffer; rf.Parameter; rf.LaunchError"
+    assert imported_by(code) <= {"numpy", "msgspec"}
+
+
+def test_every_export_exists_and_unknown_names_do_not() -> None:
+    for name in rf.__all__:
+        assert getattr(rf, name) is not None
+        assert name in dir(rf)
+    with pytest.raises(AttributeError, match="no attribute 'compute'"):
+        _ = rf.compute
+
+
+# ----- specs --------------------------------------------------------------------------------------
+
+
+def test_a_virtual_spec_names_chip_interface_and_options() -> None:
+    assert parse_virtual("virtual:a630") == VirtualSpec("a630")
+    assert parse_virtual("virtual:a630/kgsl?strict=0&seed=7&mode=async&clock=real") == VirtualSpec(
+        "a630", strict=False, seed=7, mode="async", clock="real"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("virtual:a999", "no virtual 'a999', only a630"),
+        ("virtual:", "no virtual ''"),
+        ("virtual:a630/pci", "reached through kgsl, not 'pci'"),
+        ("virtual:a630?speed=9", "unknown option 'speed'; known: seed, strict"),
+        ("virtual:a630?strict=yes", "strict='yes' is not one of 0, 1"),
+        ("virtual:a630?seed=x", "seed='x' is not a whole number"),
+        ("kfd:0", "AMD GPUs .kfd. are not driven"),
+        ("usb:0", "not driven by this version"),
+        ("cuda", "not one of auto, kgsl, virtual:<chip>"),
+    ],
+)
+def test_a_wrong_spec_says_what_is_wrong(spec: str, message: str) -> None:
+    with pytest.raises(rf.UnsupportedDevice, match=message):
+        rf.open(spec)
+
+
+def test_a_missing_real_device_is_a_port_error() -> None:
+    with pytest.raises(rf.PortError, match="ENOENT") as caught:
+        rf.open("kgsl", path="/dev/kgsl-there-is-none")
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_auto_takes_a_virtual_device_with_a_notice_when_there_is_no_real_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with rf.open("auto", path="/dev/kgsl-there-is-none") as device:
+        assert device.info.virtual and device.info.chip == "a630"
+    notice = capsys.readouterr().err
+    assert "no real device" in notice and "ENOENT" in notice and "virtual a630, which is not a GPU" in notice
+
+
+def test_auto_takes_the_first_real_device(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Machine() as machine:
+        monkeypatch.setattr(api, "LinuxPort", lambda: machine)
+        with rf.open() as device:
+            assert device.name == "kgsl" and device.port is machine
+    assert capsys.readouterr().err == ""
+
+
+def test_a_virtual_device_is_called_virtual_and_shows_its_machine() -> None:
+    with rf.open("virtual:a630?seed=3&strict=0") as device:
+        machine: Any = device.port
+        assert device.info.virtual
+        assert (machine.seed, machine.strict) == (3, False)
+        assert repr(device).startswith("<Device 'virtual:a630?seed=3&strict=0'")
+
+
+def test_closing_a_virtual_device_shuts_its_machine_down() -> None:
+    device = rf.open("virtual:a630")
+    machine: Any = device.port
+    device.close()
+    assert machine.closed
+    device.close()
+
+
+def test_opening_that_fails_shuts_the_machine_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Machine] = []
+
+    def make(wanted: VirtualSpec) -> Machine:
+        machine = Machine()
+        machine.faults.add(CallError(errno=errno.ENOMEM, call="DRAWCTXT_CREATE"))
+        made.append(machine)
+        return machine
+
+    monkeypatch.setattr(api, "make_machine", make)
+    with pytest.raises(rf.PortError, match=r"DRAWCTXT_CREATE.*ENOMEM"):
+        rf.open("virtual:a630")
+    assert made[0].closed
+
+
+def test_virtual_devices_without_llvmlite_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(rf.UnsupportedDevice, match=r"llvmlite.*pip install 'ringfence\[virtual\]'"):
+        rf.open("virtual:a630")
+    entry = next(each for each in rf.discover() if each.spec == "virtual:a630")
+    assert not entry.available and "llvmlite" in entry.reason
+
+
+def test_devices_of_one_machine_are_told_apart_by_their_path() -> None:
+    with Machine(("a630", "a630")) as machine:
+        first = rf.open("kgsl", port=machine)
+        second = rf.open("kgsl", port=machine, path="/dev/kgsl-3d1", label="second")
+        x, y = first.array(np.ones(4, np.float32)), second.array(np.zeros(4, np.float32))
+        with pytest.raises(rf.LaunchError, match="belongs to another device"):
+            first.copy(x, y)
+        first.close()
+        second.close()
+
+
+# ----- discovery ----------------------------------------------------------------------------------
+
+
+def test_discovery_tells_what_was_tried_and_why_something_is_unavailable() -> None:
+    found = {each.spec: each for each in rf.discover(path="/dev/kgsl-there-is-none")}
+    assert set(found) >= {"kgsl", "kfd", "pci", "usb", "virtual:a630"}
+    kgsl = found["kgsl"]
+    assert (kgsl.kind, kgsl.available) == ("real", False)
+    assert kgsl.tried == ("open /dev/kgsl-there-is-none",) and "ENOENT" in kgsl.reason
+    assert "not driven" in found["pci"].reason
+    assert found["virtual:a630"].available and found["virtual:a630"].kind == "virtual"
+
+
+def test_discovery_describes_a_device_that_is_there() -> None:
+    with Machine() as machine:
+        kgsl = rf.discover(port=machine)[0]
+        assert kgsl.available and kgsl.reason == ""
+        assert kgsl.detail.startswith("a630: chip id 0x603") and "KGSL 3.14" in kgsl.detail
+        assert machine.live_objects().total == 0
+
+
+@pytest.mark.parametrize("call", ["open", "DEVICE_GETPROPERTY"])
+def test_discovery_survives_a_device_that_refuses(call: str) -> None:
+    with Machine() as machine:
+        machine.faults.add(CallError(errno=errno.EACCES, call=call))
+        kgsl = rf.discover(port=machine)[0]
+        assert not kgsl.available and "EACCES" in kgsl.reason
+        assert machine.live_objects().total == 0
