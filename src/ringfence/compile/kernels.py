@@ -1,0 +1,115 @@
+"""Single kernels from tinygrad expressions, for those who launch programs themselves.
+
+Unlike models they are compiled in this process: nothing runs, so neither a device nor a host compiler is
+needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from tinygrad import Tensor
+from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
+from tinygrad.dtype import DTYPES_DICT
+from tinygrad.engine.realize import get_call_arg_uops
+from tinygrad.helpers import Context
+from tinygrad.uop.ops import Ops, UOp
+
+from ringfence.compile import ir3
+from ringfence.errors import CompileError
+from ringfence.hardware.adreno.program import AdrenoProgram
+
+Dimensions = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A program and its launch. ``arguments`` are ``out``, ``in0``, ``in1``, ... or ``temp0``, ...
+
+    ``temporaries`` are the sizes of the latter in bytes; kernels of one expression share them by name.
+    """
+
+    program: AdrenoProgram
+    groups: Dimensions
+    local: Dimensions
+    arguments: tuple[str, ...]
+    temporaries: dict[str, int]
+
+
+def compile_tinygrad(
+    function: Callable[..., Tensor],
+    *shapes: Sequence[int],
+    dtype: str = "float32",
+    target: str = "a630",
+    local: Sequence[int] | None = None,
+) -> list[CompiledKernel]:
+    """Compile ``function``, which makes one tinygrad tensor from tensors of the given shapes and dtype.
+
+    Returns its kernels in launch order, for elementwise functions and products of matrices exactly one.
+    ``local`` forces the local size along the first axes of the result; the code then skips work-items
+    beyond its end, so that a size need not be a multiple. :class:`CompileError` if the target is unknown
+    or the expression cannot be compiled.
+
+    >>> kernel = compile_tinygrad(lambda a, b: 2 * a + b, (1000,), (1000,), local=(64,))[0]
+    >>> kernel.arguments, kernel.groups, kernel.local
+    (('out', 'in0', 'in1'), (16, 1, 1), (64, 1, 1))
+    """
+    renderer = ir3.renderer(target)
+    if dtype not in DTYPES_DICT:
+        raise CompileError(f"unknown dtype {dtype!r}; known: {', '.join(sorted(DTYPES_DICT))}")
+    # NULL: a device that allocates and runs nothing. The settings are those of an empty environment.
+    with Context(
+        DEV="NULL",
+        IMAGE=0,
+        FLOAT16=0,
+        BEAM=0,
+        NOOPT=0,
+        DEBUG=0,
+        CACHELEVEL=0,
+        NOLOCALS=0,
+        NO_MEMORY_PLANNER=1,
+    ):
+        inputs = [Tensor.empty(*shape, dtype=dtype) for shape in shapes]
+        names = {t.uop.base: f"in{k}" for k, t in enumerate(inputs)}
+        output = function(*inputs).contiguous()
+        calls = output.schedule_linear().src
+        names[output.uop.base] = "out"
+        return [_compile(call, renderer, names, local) for call in calls]
+
+
+def _compile(call: UOp, renderer: Any, names: dict[UOp, str], local: Sequence[int] | None) -> CompiledKernel:
+    ast = call.src[0]
+    if ast.op is not Ops.SINK:
+        raise CompileError(f"the expression needs a {ast.op.name} step, which is not a kernel")
+    if local is not None:
+        ast = ast.replace(arg=replace(ast.arg, opts_to_apply=_local_options(local)))
+    try:
+        kernel = ir3.compile_kernel(ast, renderer)
+    except KernelOptError as error:
+        raise CompileError(f"local size {tuple(local or ())} does not suit the kernel: {error}") from error
+    buffers = get_call_arg_uops(call)
+    arguments = []
+    temporaries: dict[str, int] = {}
+    for slot in kernel.slots:
+        base = buffers[slot].base
+        name = names.setdefault(base, f"temp{sum(n.startswith('temp') for n in names.values())}")
+        arguments.append(name)
+        if name.startswith("temp"):
+            temporaries[name] = math.prod(base.shape) * base.dtype.itemsize
+    return CompiledKernel(
+        _named(kernel.program, arguments), kernel.groups, kernel.local, tuple(arguments), temporaries
+    )
+
+
+def _local_options(local: Sequence[int]) -> tuple[Opt, ...]:
+    pad = [Opt(OptOps.PADTO, axis, size) for axis, size in enumerate(local)]
+    return (*pad, *(Opt(OptOps.LOCAL, axis, size) for axis, size in enumerate(local)))
+
+
+def _named(program: AdrenoProgram, names: Sequence[str]) -> AdrenoProgram:
+    arguments = tuple(msgspec.structs.replace(a, name=n) for a, n in zip(program.arguments, names))
+    return msgspec.structs.replace(program, arguments=arguments)

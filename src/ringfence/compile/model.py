@@ -1,0 +1,71 @@
+"""ONNX models to packages: the side that needs neither tinygrad nor onnx imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from ringfence.compile.process import ProgressCallback, run
+from ringfence.compile.request import TARGETS, Picture, Request
+from ringfence.errors import CompileError
+from ringfence.package.format import Package, read_package
+
+
+def compile_model(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    target: str = "a630",
+    image: bool = True,
+    float16: bool = False,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    channels: Literal["RGB", "BGR"] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    jobs: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Package:
+    """Compile the ONNX model at ``path`` into the package ``output`` and return the package, opened.
+
+    ``image`` keeps weights and activations of convolutions in images (textures), ``float16`` stores those
+    as halves; it has no effect, and is refused, without images. ``input_shapes`` fixes open dimensions by
+    input name.
+
+    ``channels``, ``mean`` and ``std`` (of pixels from 0 to 1, per channel) are stored for those who feed
+    pictures; the defaults are RGB, 0.5 and 0.5. They apply to the only input that is one picture of one or
+    three channels.
+
+    ``progress(stage, done, total)`` is called from this thread. ``jobs`` counts code-generating processes,
+    one per usable CPU by default. The same arguments and versions give the same bytes.
+
+    :class:`CompileError`: the file is no ONNX model, uses what the importer does not support, has open
+    shapes, or the compiler failed.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise CompileError(f"there is no model file {source}")
+    if target not in TARGETS:
+        raise CompileError(f"no ir3 compiler for target {target!r}; supported: {', '.join(TARGETS)}")
+    if float16 and not image:
+        raise CompileError(
+            "float16 storage needs images (--float16 with --image): tinygrad halves image storage only"
+        )
+    request = Request(
+        action="compile",
+        model=str(source.resolve()),
+        output=str(Path(output).absolute()),
+        target=target,
+        image=image,
+        float16=float16,
+        input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
+        picture=Picture(
+            channels=channels,
+            mean=None if mean is None else tuple(mean),
+            std=None if std is None else tuple(std),
+        ),
+        jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs,
+    )
+    run(request, progress)
+    return read_package(output)

@@ -1,0 +1,202 @@
+"""OpenCL C 2.0, or LLVM IR, to code objects for AMD GPUs.
+
+Nothing of a vendor is used: clang and lld come from the wheel ``ziglang``, the functions of the language from
+the header ``opencl.h`` beside this module. ``BUILTINS`` lists them; a kernel that uses another one is refused
+by name. Images, pipes, printf, device-side enqueue and the work-group and sub-group collectives do not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+
+from ringfence.compile.toolchain import CODE_OBJECT, TRIPLE, Header, clang, link
+from ringfence.errors import CompileError
+
+_INTEGERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
+_FLOATS = ("half", "float", "double")
+_WIDTHS = ("", "2", "3", "4", "8", "16")
+
+BUILTINS: Mapping[str, tuple[str, ...]] = {
+    "work-items": (
+        *("get_work_dim", "get_global_size", "get_global_id", "get_global_offset", "get_local_size"),
+        *("get_enqueued_local_size", "get_local_id", "get_num_groups", "get_group_id"),
+        *("get_global_linear_id", "get_local_linear_id", "get_sub_group_local_id", "get_sub_group_id"),
+        *("get_max_sub_group_size", "get_num_sub_groups"),
+    ),
+    "synchronization": (
+        *("barrier", "work_group_barrier", "sub_group_barrier", "mem_fence", "read_mem_fence"),
+        *("write_mem_fence", "atomic_work_item_fence"),
+    ),
+    "atomics": (
+        *("atomic_add", "atomic_sub", "atomic_xchg", "atomic_inc", "atomic_dec", "atomic_cmpxchg"),
+        *("atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"),
+        *("atom_add", "atom_sub", "atom_xchg", "atom_inc", "atom_dec", "atom_cmpxchg"),
+        *("atom_min", "atom_max", "atom_and", "atom_or", "atom_xor"),
+        *("atomic_init", "atomic_load", "atomic_store", "atomic_exchange"),
+        *("atomic_load_explicit", "atomic_store_explicit", "atomic_exchange_explicit"),
+        *(f"atomic_fetch_{name}" for name in ("add", "sub", "and", "or", "xor", "min", "max")),
+        *(f"atomic_fetch_{name}_explicit" for name in ("add", "sub", "and", "or", "xor", "min", "max")),
+        *("atomic_compare_exchange_strong", "atomic_compare_exchange_strong_explicit"),
+        *("atomic_compare_exchange_weak", "atomic_compare_exchange_weak_explicit"),
+    ),
+    "vectors": (
+        *(f"vload{width}" for width in _WIDTHS[1:]),
+        *(f"vstore{width}" for width in _WIDTHS[1:]),
+        *(f"vload_half{width}" for width in _WIDTHS),
+        *(f"vloada_half{width}" for width in _WIDTHS),
+        *(f"vstore_half{width}{mode}" for width in _WIDTHS for mode in ("", "_rte")),
+        *(f"vstorea_half{width}{mode}" for width in _WIDTHS[1:] for mode in ("", "_rte")),
+    ),
+    "integers": (
+        *("abs", "abs_diff", "add_sat", "sub_sat", "hadd", "rhadd", "clz", "ctz", "popcount", "rotate"),
+        *("mul_hi", "mad_hi", "mul24", "mad24", "upsample", "min", "max", "clamp"),
+    ),
+    "relations": (
+        *("isequal", "isnotequal", "isgreater", "isgreaterequal", "isless", "islessequal", "islessgreater"),
+        *("isfinite", "isinf", "isnan", "isnormal", "isordered", "isunordered", "signbit", "any", "all"),
+        *("bitselect", "select"),
+    ),
+    "geometry": (
+        *("cross", "dot", "distance", "length", "normalize", "fast_distance", "fast_length"),
+        "fast_normalize",
+    ),
+    "common": ("degrees", "radians", "mix", "sign", "step", "smoothstep"),
+    "mathematics": (
+        *("acos", "acosh", "acospi", "asin", "asinh", "asinpi", "atan", "atan2", "atan2pi", "atanh"),
+        *("atanpi", "cbrt", "ceil", "copysign", "cos", "cosh", "cospi", "erf", "erfc", "exp", "exp10"),
+        *("exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin", "fmod", "fract", "frexp"),
+        *("hypot", "ilogb", "ldexp", "log", "log10", "log1p", "log2", "logb", "mad", "maxmag", "minmag"),
+        *("modf", "nan", "nextafter", "pow", "pown", "powr", "remainder", "remquo", "rint", "rootn"),
+        *("round", "rsqrt", "sin", "sincos", "sinh", "sinpi", "sqrt", "tan", "tanh", "tanpi", "trunc"),
+    ),
+    "native": tuple(
+        f"{prefix}_{name}"
+        for prefix in ("native", "half")
+        for name in (
+            *("cos", "divide", "exp", "exp10", "exp2", "log", "log10", "log2", "powr", "recip", "rsqrt"),
+            *("sin", "sqrt", "tan"),
+        )
+    ),
+    "conversions": ("as_", "convert_"),
+}
+"""Every function that a kernel can call, by topic.
+
+``as_`` and ``convert_`` stand for ``as_float4(x)`` and the like: all types and widths, for integers also
+``_sat`` and the rounding modes ``_rte _rtz _rtp _rtn``, for floats ``_rte``.
+"""
+
+
+def compile_opencl(
+    source: str,
+    *,
+    arch: str = "gfx1100",
+    wave: int = 32,
+    defines: Mapping[str, str | int] | None = None,
+    options: Sequence[str] = (),
+    optimization: int = 3,
+    name: str = "kernel.cl",
+) -> bytes:
+    """Return the code object of OpenCL C.
+
+    The same arguments give the same bytes. Divisions and square roots are correctly rounded and denormals
+    kept, which ``options`` (of ``clang -cc1``, such as ``-cl-fast-relaxed-math``) can change. ``defines`` are
+    macros, ``name`` stands for the source in messages.
+
+    Raises :class:`CompileError` with clang's or lld's messages; functions that do not exist are named first.
+    """
+    if wave not in (32, 64):
+        raise ValueError(f"a wave has 32 or 64 lanes, not {wave}")
+    language = [
+        *("-target-cpu", arch, "-x", "cl", "-cl-std=CL2.0", f"-mcode-object-version={CODE_OBJECT}"),
+        *("-target-feature", f"+wavefrontsize{wave}", f"-O{optimization}", "-w", "-fvisibility=hidden"),
+        *("-mrelocation-model", "pic", "-pic-level", "2"),
+        *("-cl-fp32-correctly-rounded-divide-sqrt", "-fno-caret-diagnostics", *options),
+    ]
+    macros = [f"-D{key}={value}" for key, value in (defines or {}).items()]
+    text = f'#line 1 "{name}"\n{source}\n'
+    try:
+        arguments = [*language, *_builtins().include(language), *macros, "-emit-obj", "-main-file-name", name]
+        return link([clang(arguments, text.encode(), what=name)], what=name)
+    except CompileError as error:
+        raise _explained(error) from None
+
+
+def compile_llvm_ir(
+    text: str, *, arch: str = "gfx1100", wave: int = 32, optimization: int = 3, name: str = "kernel.ll"
+) -> bytes:
+    """Return the code object of a module of LLVM IR, as llvmlite's LLVM reads it.
+
+    Kernels are functions with the calling convention ``amdgpu_kernel``. Raises :class:`CompileError` with
+    LLVM's or lld's messages.
+    """
+    from llvmlite import binding
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple(TRIPLE).create_target_machine(
+        cpu=arch, features=f"+wavefrontsize{wave},-wavefrontsize{96 - wave}", opt=optimization, reloc="pic"
+    )
+    try:
+        module = binding.parse_assembly(text)
+        module.triple = TRIPLE
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        unlinked = machine.emit_object(module)
+    except RuntimeError as error:
+        raise CompileError(f"LLVM could not compile {name}: {error}") from error
+    return link([unlinked], what=name)
+
+
+@cache
+def _builtins() -> Header:
+    return Header(header())
+
+
+def header() -> str:
+    """Return the builtin header together with the macros that it cannot define itself."""
+    text = resources.files("ringfence.compile").joinpath("opencl.h").read_text()
+    return "\n".join(['#line 1 "opencl.h"', text, *_macros(), ""])
+
+
+def _macros() -> Iterator[str]:
+    for type_ in (*_INTEGERS, *_FLOATS):
+        for width in _WIDTHS:
+            full = f"{type_}{width}"
+            yield f"#define as_{full}(x) __builtin_astype((x), {full})"
+            yield from _conversions(type_, width)
+
+
+def _conversions(type_: str, width: str) -> Iterator[str]:
+    """Yield convert_T: integers round toward zero unless a mode says otherwise, floats to the nearest."""
+    full = f"{type_}{width}"
+    plain = f"__builtin_convertvector({{}}, {full})" if width else f"(({full}){{}})"
+    yield f"#define convert_{full}(x) {plain.format('(x)')}"
+    if type_ in _FLOATS:
+        yield f"#define convert_{full}_rte(x) {plain.format('(x)')}"
+        return
+    for mode in ("rte", "rtz", "rtp", "rtn"):
+        rounded = f"rf_{mode}(x)"
+        yield f"#define convert_{full}_{mode}(x) {plain.format(rounded)}"
+        yield f"#define convert_{full}_sat_{mode}(x) rf_sat_{type_}({rounded})"
+    yield f"#define convert_{full}_sat(x) rf_sat_{type_}(x)"
+
+
+# How clang and lld say that something does not exist.
+_MISSING = re.compile(
+    r"(?:use of undeclared identifier|call to undeclared function|implicit declaration of function"
+    r"|undefined symbol:) '?([A-Za-z_]\w*)'?"
+)
+
+
+def _explained(error: CompileError) -> CompileError:
+    """Return the error with the functions first that the builtin header does not have."""
+    missing = list(dict.fromkeys(_MISSING.findall(str(error))))
+    if not missing:
+        return error
+    return CompileError(
+        f"{', '.join(missing)}: neither the kernel nor the builtin header has that; the functions that exist"
+        f" are listed in ringfence.compile.opencl.BUILTINS\n{error}"
+    )
