@@ -1,0 +1,1 @@
+"""RDNA3 (gfx11) machine code as LLVM IR: the translator and the executor of the virtual AMD GPUs."""

@@ -1,0 +1,162 @@
+"""Semantics of the matrix instructions (WMMA): D = A * B + C, 16 x 16 tiles spread over a wave.
+
+Lane L holds row L % 16 of A and column L % 16 of B, all 16 elements of k packed in its registers. Register
+v of C and D in lane L is row 2v + L / 16 (wave64: 4v + L / 16), column L % 16. EXEC does not matter.
+"""
+
+from __future__ import annotations
+
+from ringfence.hardware.amd.rdna import Instruction
+from ringfence.virtual.isa.rdna.floats import extend
+from ringfence.virtual.isa.rdna.packed import bf16, element, round_bf16
+from ringfence.virtual.isa.rdna.translate import Semantics, Translator, constant_bits, vector_type
+from ringfence.virtual.isa.simt import Emitter
+
+SIZE = 16
+
+
+def _registers(t: Translator) -> int:
+    """Return the registers of an accumulator tile."""
+    return SIZE * SIZE // t.wave
+
+
+def _bit(i: Instruction, field: str, position: int) -> bool:
+    return bool(int(i.fields.get(field, 0)) >> position & 1)
+
+
+def _elements(t: Translator, i: Instruction, position: int, kind: str) -> list[str]:
+    """Return the 16 elements of A or B that a lane holds, as f32 or i32 lanes."""
+    v, first = t.v, i.srcs[position].num
+    if kind in ("u8", "u4"):
+        bits = int(kind[1:])
+        per, is_signed = 32 // bits, _bit(i, "neg_lo", position)
+        return [element(v, t.vgpr(first + k // per), k % per, bits, is_signed) for k in range(SIZE)]
+    values = []
+    for k in range(SIZE):
+        word, high = t.vgpr(first + k // 2), bool(k & 1)
+        value = (
+            bf16(t, word, high)
+            if kind == "bf16"
+            else extend(t, t.convert(v, t.half_of(word, high), "i16", "f16"))
+        )
+        if _bit(i, "neg_hi" if high else "neg_lo", position):
+            value = v.new(f"fneg {v.f32} {value}")
+        values.append(value)
+    return values
+
+
+def _accumulators(t: Translator, i: Instruction, kind: str, high: bool) -> list[str]:
+    """Return the registers of C as f32 or i32 lanes."""
+    source = i.srcs[2]
+    bits = constant_bits(source)
+    values = []
+    for k in range(_registers(t)):
+        if bits is not None:
+            value = t.constant("f32" if kind != "i32" else "i32", bits)
+        elif kind == "f16":
+            value = extend(t, t.vgpr16(source.num + k, high, "f16"))
+        elif kind == "bf16":
+            value = bf16(t, t.vgpr(source.num + k), high)
+        else:
+            value = t.vgpr(source.num + k, kind)
+        if kind != "i32":
+            if _bit(i, "neg_hi", 2):
+                value = t.v.unary("fabs", t.v.f32, value)
+            if _bit(i, "neg_lo", 2):
+                value = t.v.new(f"fneg {t.v.f32} {value}")
+        values.append(value)
+    return values
+
+
+def multiply(inputs: str, output: str) -> Semantics:
+    """Return the semantics of D[row][column] += A[row][k] * B[k][column]."""
+
+    def semantics(t: Translator, i: Instruction) -> None:
+        a, b = (_elements(t, i, k, inputs) for k in range(2))
+        high = _bit(i, "op_sel", 2)
+        c = _accumulators(t, i, output, high)
+        kind = "i32" if output == "i32" else "f32"
+        results = _product(t, kind, a, b, c, clamp=bool(int(i.fields.get("clamp", 0))))
+        for k, value in enumerate(results):
+            _put(t, i.dsts[0].num + k, value, output, high)
+
+    return semantics
+
+
+def _product(t: Translator, kind: str, a: list[str], b: list[str], c: list[str], *, clamp: bool) -> list[str]:
+    """Call the function that multiplies; matrices go through memory."""
+    v = t.v
+    name = f"multiply_{kind}{'_clamped' if clamp else ''}"
+    if name not in t.helpers:
+        t.helpers[name] = _function(name, kind, t.wave, clamp, v)
+    vector = vector_type(v, kind)
+    buffers = [t.alloca(f"matrix{k}", f"[{SIZE} x {v.i32}]") for k in range(3)]
+    for buffer, values in zip(buffers, (a, b, c), strict=True):
+        for k, value in enumerate(values):
+            v.line(f"store {vector} {value}, ptr {v.at(buffer, 4 * t.wave * k)}, align 64")
+    v.line(f"call void @{name}({', '.join(f'ptr {buffer}' for buffer in buffers)})")
+    return [v.new(f"load {vector}, ptr {v.at(buffers[2], 4 * t.wave * k)}, align 64") for k in range(len(c))]
+
+
+def _function(name: str, kind: str, wave: int, clamp: bool, parent: Emitter) -> str:
+    """Return a function that adds the product of two matrices to the third.
+
+    It works on strips of 16 lanes, which share a row of A: its elements are broadcast from memory.
+    """
+    e = Emitter(SIZE)
+    e.declarations = parent.declarations
+    strips, vector = wave // SIZE, vector_type(e, kind)
+    element_type = "float" if kind == "f32" else "i32"
+    for s in range(strips):
+        columns = [
+            e.new(f"load {vector}, ptr {e.at('%b', 4 * (wave * k + SIZE * s))}, align 64")
+            for k in range(SIZE)
+        ]
+        for register in range(SIZE // strips):
+            place = e.at("%c", 4 * (wave * register + SIZE * s))
+            start = e.new(f"load {vector}, ptr {place}, align 64")
+            total = start if kind == "f32" else "zeroinitializer"
+            for k in range(SIZE):
+                pointer = e.at("%a", 4 * (wave * k + strips * register + s))
+                scalar = e.new(f"load {element_type}, ptr {pointer}, align 4")
+                total = _step(e, kind, e.splat(element_type, scalar), columns[k], total)
+            if kind == "i32":
+                total = (
+                    e.binary("sadd.sat", e.i32, total, start) if clamp else e.op("add", e.i32, total, start)
+                )
+            e.line(f"store {vector} {total}, ptr {place}, align 64")
+    e.line("ret void")
+    body = "\n".join(e.lines)
+    return f"define internal void @{name}(ptr noalias %a, ptr noalias %b, ptr noalias %c) #2 {{\n{body}\n}}"
+
+
+def _step(e: Emitter, kind: str, x: str, y: str, total: str) -> str:
+    return e.fma(x, y, total) if kind == "f32" else e.op("add", e.i32, total, e.op("mul", e.i32, x, y))
+
+
+def _put(t: Translator, register: int, value: str, output: str, high: bool) -> None:
+    """Write all lanes of an accumulator register; 16-bit results keep the other half."""
+    v = t.v
+    if output in ("f32", "i32"):
+        t.replace_vgpr(register, value, output)
+        return
+    half = (
+        round_bf16(t, value)
+        if output == "bf16"
+        else v.cast("bitcast", v.cast("fptrunc", value, v.f32, v.f16), v.f16, v.i16)
+    )
+    part = v.cast("zext", half, v.i16, v.i32)
+    if high:
+        part = v.op("shl", v.i32, part, v.splat("i32", "16"))
+    kept = v.op("and", v.i32, t.vgpr(register), v.splat("i32", "65535" if high else "-65536"))
+    t.replace_vgpr(register, v.op("or", v.i32, kept, part))
+
+
+SEMANTICS: dict[str, Semantics] = {
+    "v_wmma_f32_16x16x16_f16": multiply("f16", "f32"),
+    "v_wmma_f32_16x16x16_bf16": multiply("bf16", "f32"),
+    "v_wmma_f16_16x16x16_f16": multiply("f16", "f16"),
+    "v_wmma_bf16_16x16x16_bf16": multiply("bf16", "bf16"),
+    "v_wmma_i32_16x16x16_iu8": multiply("u8", "i32"),
+    "v_wmma_i32_16x16x16_iu4": multiply("u4", "i32"),
+}
