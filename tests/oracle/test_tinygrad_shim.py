@@ -1,0 +1,86 @@
+"""tinygrad's own tests end on a virtual Adreno as on its CPU device, or the reason is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+from run_tinygrad_suite import (
+    DEFAULT,
+    SUITES,
+    Comparison,
+    Difference,
+    Outcome,
+    Runner,
+    differences,
+    read_results,
+)
+from tinygrad_differences import KNOWN, reason
+
+conformance = [
+    pytest.mark.conformance,
+    pytest.mark.skipif("TINYGRAD" not in os.environ, reason="TINYGRAD names no tinygrad checkout"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None,
+        reason="torch, which tinygrad's tests need, is not installed",
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=DEFAULT)
+def comparison(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    runner = Runner(Path(os.environ["TINYGRAD"]).resolve(), tmp_path_factory.getbasetemp())
+    return runner.compare(request.param)
+
+
+class TestOnBothDevices:
+    """What ``make conformance`` runs; ``run_tinygrad_suite.py`` prints the same as a table."""
+
+    pytestmark = conformance
+
+    def test_every_difference_has_a_reason(self, comparison: Comparison) -> None:
+        assert comparison.unexplained == []
+
+    def test_most_tests_pass_on_the_virtual_device(self, comparison: Comparison) -> None:
+        counts = comparison.virtual.counts
+        assert counts["passed"] > sum(counts.values()) / 2
+
+    def test_the_virtual_device_did_the_work(self, comparison: Comparison) -> None:
+        assert comparison.device["dispatches"] > 0
+
+
+# ----- the comparison itself ----------------------------------------------------------------------
+
+
+def test_only_tests_that_end_differently_are_differences() -> None:
+    passed, failed = Outcome("passed", 0.1), Outcome("failed", 0.1, "why")
+    found = differences("tiny", {"T.a": passed, "T.b": passed}, {"T.a": passed, "T.b": failed})
+    assert found == [Difference("tiny", "T.b", "passed", "failed", "why", "")]
+
+
+def test_a_test_that_did_not_run_is_a_difference() -> None:
+    (found,) = differences("tiny", {"T.a": Outcome("passed", 0.1)}, {})
+    assert (found.reference, found.virtual) == ("passed", "absent")
+
+
+def test_one_failed_subtest_fails_its_test(tmp_path: Path) -> None:
+    results = tmp_path / "results.xml"
+    results.write_text(
+        '<testsuites><testsuite><testcase classname="test.T" name="a"><failure message="bad"/></testcase>'
+        '<testcase classname="test.T" name="a"/></testsuite></testsuites>'
+    )
+    assert read_results(results) == {"T.a": Outcome("failed", 0.0, "bad")}
+
+
+def test_a_reason_holds_for_the_change_that_it_was_given_for() -> None:
+    for known in KNOWN:
+        test = known.tests.replace("*", "x")
+        suite = known.suites.replace("*", "ops")
+        assert reason(suite, test, known.reference, known.virtual) == known.reason
+        assert reason(suite, test, known.reference, "absent") == ""
+
+
+def test_suites_that_run_by_default_exist() -> None:
+    assert set(DEFAULT) <= set(SUITES)
