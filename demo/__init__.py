@@ -1,0 +1,1 @@
+"""The demonstration that ``make demo`` runs: a text detector on a virtual A630."""

@@ -1,0 +1,16 @@
+"""The command line: ``ringfence compile``, ``run``, ``info`` and ``inspect``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit.
+
+    Exit status: 0 done, 1 an error (one line on stderr), 2 wrong usage, 130 interrupted.
+    """
+    from ringfence.cli.app import run
+
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))

@@ -1,0 +1,5 @@
+"""``python -m ringfence.cli``."""
+
+from ringfence.cli import main
+
+main()
