@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.errors import PortError
+from ringfence.errors import PortError, UnsupportedDevice
 from ringfence.hardware.adreno import kgsl
 from ringfence.hardware.fields import Ioctl
 from ringfence.port import linux
@@ -158,18 +158,66 @@ def test_the_code_page_is_executable_but_not_writable() -> None:
 ASSEMBLY = {
     linux.ARM64_CLEAN: "1: dc cvac, x0\n add x0, x0, x2\n cmp x0, x1\n b.lo 1b\n dsb sy\n ret",
     linux.ARM64_INVALIDATE: "1: dc civac, x0\n add x0, x0, x2\n cmp x0, x1\n b.lo 1b\n dsb sy\n ret",
-    linux.ARM64_BARRIER: "dsb sy\n ret",
     linux.ARM64_CACHE_TYPE: "mrs x0, ctr_el0\n ret",
 }
 
 
-@pytest.mark.parametrize("words", ASSEMBLY, ids=["clean", "invalidate", "barrier", "cache type"])
+@pytest.mark.parametrize("words", ASSEMBLY, ids=["clean", "invalidate", "cache type"])
 def test_the_machine_code_is_what_clang_assembles(words: tuple[int, ...], tmp_path: Path) -> None:
-    assembled = _assemble_arm64(ASSEMBLY[words], tmp_path)
+    assembled = _assemble("aarch64", ASSEMBLY[words], tmp_path)
     assert assembled == struct.pack(f"<{len(words)}I", *words)
 
 
-def _assemble_arm64(text: str, folder: Path) -> bytes:
+FENCES = {
+    "aarch64": ("dsb sy\n str x1, [x0]\n ret", "dsb sy\n ret"),
+    "x86_64": (".intel_syntax noprefix\n sfence\n mov [rdi], rsi\n ret", "sfence\n ret"),
+}
+
+
+@pytest.mark.parametrize("machine", FENCES)
+def test_the_fences_are_what_clang_assembles(machine: str, tmp_path: Path) -> None:
+    ring, barrier = FENCES[machine]
+    assert _assemble(machine, ring, tmp_path) == linux.RING[machine]
+    assert _assemble(machine, barrier, tmp_path) == linux.BARRIER[machine]
+
+
+def test_a_doorbell_stores_64_bits_at_its_address() -> None:
+    words = (ctypes.c_uint64 * 3)(1, 2, 3)
+    LinuxPort().doorbell(ctypes.addressof(words) + 8)(0xFEDC_BA98_7654_3210)
+    assert list(words) == [1, 0xFEDC_BA98_7654_3210, 3]
+
+
+def test_a_machine_without_a_known_fence_has_no_doorbells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(UnsupportedDevice, match="riscv64"):
+        LinuxPort().doorbell(0)
+
+
+def test_a_reserved_range_is_aligned_and_takes_mappings() -> None:
+    port, fd = LinuxPort(), os.memfd_create("object")
+    os.truncate(fd, 4096)
+    os.pwrite(fd, b"object", 0)
+    base = port.reserve(4 * 4096, 1 << 21)
+    assert base % (1 << 21) == 0
+    with pytest.raises(OSError, match="Bad address"):  # nothing can be read or written there
+        os.readv(fd, [(ctypes.c_char * 1).from_address(base)])
+    assert port.mmap(fd, 4096, 0, address=base + 4096) == base + 4096
+    assert ctypes.string_at(base + 4096, 6) == b"object"
+    port.munmap(base, 4 * 4096)
+    port.close(fd)
+    with open("/proc/self/maps") as file:
+        assert not any(line.startswith(f"{base:x}-") for line in file)
+
+
+def test_a_sysfs_directory_is_listed_in_order(tmp_path: Path) -> None:
+    for name in ("1", "0"):
+        (tmp_path / name).mkdir()
+    assert LinuxPort().list_directory(str(tmp_path)) == ["0", "1"]
+    with pytest.raises(PortError, match="ENOENT"):
+        LinuxPort().list_directory(f"{tmp_path}/2")
+
+
+def _assemble(machine: str, text: str, folder: Path) -> bytes:
     pytest.importorskip("ziglang")
     source, target = folder / "code.s", folder / "code.o"
     source.write_text(f"{text}\n")
@@ -178,7 +226,7 @@ def _assemble_arm64(text: str, folder: Path) -> bytes:
         "-m",
         "ziglang",
         "clang",
-        "--target=aarch64-linux-gnu",
+        f"--target={machine}-linux-gnu",
         "-c",
         source,
         "-o",

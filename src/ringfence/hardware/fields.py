@@ -198,10 +198,16 @@ class Ioctl(ctypes.Structure):
     CAUSES: ClassVar[dict[int, str]] = {}
 
     def describe(self) -> str:
-        """Return ``NAME(field=value, ...)`` without padding."""
+        """Return ``NAME(field=value, ...)`` without padding; of arrays and structures the size."""
         names = (field[0] for field in self._fields_ if field[0] != "padding")
-        parts = (f"{name}={getattr(self, name):#x}" for name in names)
+        parts = (f"{name}={_value_text(getattr(self, name))}" for name in names)
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, ctypes.Array | ctypes.Structure | ctypes.Union):
+        return f"<{ctypes.sizeof(value)} bytes>"
+    return f"{value:#x}"
 
 
 I = TypeVar("I", bound=type[Ioctl])  # noqa: E741

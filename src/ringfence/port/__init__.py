@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from ringfence.errors import FaultReport
@@ -27,14 +28,29 @@ class Port(Protocol):
     def ioctl(self, fd: int, argument: Ioctl) -> None:
         """Issue ``argument.REQUEST``; outputs are in ``argument`` afterwards. EINTR is retried here."""
 
-    def mmap(self, fd: int, length: int, offset: int) -> int:
-        """Map ``length`` bytes at ``offset`` of ``fd``, shared, readable and writable; return the address."""
+    def mmap(self, fd: int, length: int, offset: int, *, address: int = 0) -> int:
+        """Map ``length`` bytes at ``offset`` of ``fd``, shared, readable and writable; return the address.
+
+        With ``address`` the mapping replaces that part of a range from :meth:`reserve`.
+        """
+
+    def reserve(self, length: int, alignment: int = 4096) -> int:
+        """Return the address of ``length`` bytes of address space that nothing else will be mapped into."""
 
     def munmap(self, address: int, length: int) -> None:
-        """Undo :meth:`mmap`."""
+        """Undo :meth:`mmap`, or :meth:`reserve` with everything that was mapped into the range since."""
+
+    def doorbell(self, address: int) -> Callable[[int], None]:
+        """Return what rings the doorbell at ``address``, which was mapped by :meth:`mmap`.
+
+        It orders all earlier stores before one 64-bit store of its argument.
+        """
 
     def read_text(self, path: str) -> str:
         """Return the text of a sysfs file."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a sysfs directory, sorted."""
 
     def now(self) -> float:
         """Return monotonic seconds. On a virtual machine this is the machine's clock."""

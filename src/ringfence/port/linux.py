@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import platform
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from ringfence.errors import FaultReport, PortError
+from ringfence.errors import FaultReport, PortError, UnsupportedDevice
 from ringfence.hardware.fields import Ioctl
 
 _OPEN_HINTS = {
@@ -24,6 +26,9 @@ _OPEN_HINTS = {
 }
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _PAGE: Final = 4096
+_PROT_NONE: Final = 0
+_MAP_FIXED: Final = 0x10
+_MAP_NORESERVE: Final = 0x4000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -44,7 +49,9 @@ class LinuxPort:
     virtual = False
 
     def __init__(self) -> None:
-        self._caches = Arm64Caches() if platform.machine() == "aarch64" else None
+        machine = platform.machine()
+        self._caches = Arm64Caches() if machine == "aarch64" else None
+        self._fences = Fences(machine) if machine in RING else None
 
     def open(self, path: str) -> int:
         """Open a device node for reading and writing; return the descriptor. :class:`PortError` tells why
@@ -76,17 +83,35 @@ class LinuxPort:
             if code != errno.EINTR:
                 raise PortError(argument.describe(), code, argument.CAUSES.get(code, ""))
 
-    def mmap(self, fd: int, length: int, offset: int) -> int:
+    def mmap(self, fd: int, length: int, offset: int, *, address: int = 0) -> int:
         """Map ``length`` bytes at ``offset`` of ``fd``, shared, readable and writable; return the address."""
-        address = _libc.mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, offset)
-        if address is None or address == _MAP_FAILED:
-            raise PortError(f"mmap(length={length:#x}, offset={offset:#x})", ctypes.get_errno())
-        return int(address)
+        flags = mmap.MAP_SHARED | (_MAP_FIXED if address else 0)
+        return _map(address or None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, offset)
+
+    def reserve(self, length: int, alignment: int = _PAGE) -> int:
+        """Reserve address space: pages without access, at a multiple of ``alignment`` (a power of two)."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        spare = alignment - _PAGE
+        found = _map(None, length + spare, _PROT_NONE, flags, -1, 0)
+        first = (found + alignment - 1) & -alignment
+        if first > found:
+            self.munmap(found, first - found)
+        if rest := found + spare - first:
+            self.munmap(first + length, rest)
+        return first
 
     def munmap(self, address: int, length: int) -> None:
-        """Undo :meth:`mmap`."""
+        """Undo :meth:`mmap` or :meth:`reserve`."""
         if _libc.munmap(address, length):
             raise PortError(f"munmap({address:#x}, {length:#x})", ctypes.get_errno())
+
+    def doorbell(self, address: int) -> Callable[[int], None]:
+        """Return what rings the doorbell at ``address``: a fence, and one aligned 64-bit store."""
+        if self._fences is None:
+            raise UnsupportedDevice(
+                f"doorbells need a store fence, which is not known for {platform.machine()}"
+            )
+        return functools.partial(self._fences.ring, address)
 
     def read_text(self, path: str) -> str:
         """Return the text of a sysfs file."""
@@ -96,16 +121,20 @@ class LinuxPort:
         except OSError as error:
             raise PortError(f"read({path!r})", error.errno or 0) from None
 
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a sysfs directory, sorted."""
+        try:
+            return sorted(os.listdir(path))
+        except OSError as error:
+            raise PortError(f"listdir({path!r})", error.errno or 0) from None
+
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
     def fence(self) -> None:
-        """Complete all earlier stores before any later one, as a device sees them.
-
-        On x86 ordinary stores already are seen in order, and there is no GPU behind this port there.
-        """
-        if self._caches is not None:
-            self._caches.barrier()
+        """Complete all earlier stores before any later one, as a device sees them."""
+        if self._fences is not None:
+            self._fences.barrier()
 
     def clean(self, address: int, length: int) -> None:
         """Write the CPU cache lines that hold this range back to memory. Nothing to do where caches are
@@ -122,6 +151,13 @@ class LinuxPort:
     def explain(self, fd: int, context: int) -> FaultReport | None:
         """Return ``None``: KGSL tells user space that a context was lost, but not why."""
         return None
+
+
+def _map(address: int | None, length: int, access: int, flags: int, fd: int, offset: int) -> int:
+    found = _libc.mmap(address, length, access, flags, fd, offset)
+    if found is None or found == _MAP_FAILED:
+        raise PortError(f"mmap(length={length:#x}, offset={offset:#x})", ctypes.get_errno())
+    return int(found)
 
 
 def touched_lines(address: int, length: int, line: int) -> tuple[int, int]:
@@ -143,7 +179,6 @@ _MRS_X0_CTR = 0xD53B0020  # mrs  x0, ctr_el0
 
 ARM64_CLEAN: Final = (_DC_CVAC_X0, _ADD_LINE, _COMPARE, _LOOP, _DSB_SY, _RET)
 ARM64_INVALIDATE: Final = (_DC_CIVAC_X0, _ADD_LINE, _COMPARE, _LOOP, _DSB_SY, _RET)
-ARM64_BARRIER: Final = (_DSB_SY, _RET)
 ARM64_CACHE_TYPE: Final = (_MRS_X0_CTR, _RET)
 
 
@@ -151,16 +186,13 @@ class Arm64Caches:
     """Cache maintenance by virtual address, from a page of machine code of our own."""
 
     def __init__(self) -> None:
-        words = (*ARM64_CLEAN, *ARM64_INVALIDATE, *ARM64_BARRIER, *ARM64_CACHE_TYPE)
-        page = _map_code(b"".join(word.to_bytes(4, "little") for word in words))
+        page = _map_code(_code(ARM64_CLEAN + ARM64_INVALIDATE + ARM64_CACHE_TYPE))
         span = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
         entry = page
         self._clean = span(entry)
         entry += 4 * len(ARM64_CLEAN)
         self._invalidate = span(entry)
         entry += 4 * len(ARM64_INVALIDATE)
-        self.barrier = ctypes.CFUNCTYPE(None)(entry)
-        entry += 4 * len(ARM64_BARRIER)
         cache_type = ctypes.CFUNCTYPE(ctypes.c_uint64)(entry)
         self.line = line_bytes(cache_type())
 
@@ -175,6 +207,36 @@ class Arm64Caches:
             self._invalidate(*touched_lines(address, length, self.line), self.line)
 
 
+def _code(words: Sequence[int]) -> bytes:
+    return b"".join(word.to_bytes(4, "little") for word in words)
+
+
+_STR_X1_X0 = 0xF9000001  # str  x1, [x0]
+
+BARRIER: Final = {
+    "aarch64": _code((_DSB_SY, _RET)),
+    "x86_64": bytes.fromhex("0faef8 c3"),  # sfence; ret
+}
+RING: Final = {
+    "aarch64": _code((_DSB_SY, _STR_X1_X0, _RET)),
+    "x86_64": bytes.fromhex("0faef8 488937 c3"),  # sfence; mov [rdi], rsi; ret
+}
+"""Machine code by ``platform.machine()``: complete all earlier stores; and then store a 64-bit value.
+
+x86 keeps the order of ordinary stores, but not of those to write-combining memory, which the mappings of a
+GPU's memory are; ``sfence`` empties the buffers that combine them (Intel SDM, volume 3, 12.3.1).
+"""
+
+
+class Fences:
+    """Store fences, from a page of machine code of our own."""
+
+    def __init__(self, machine: str) -> None:
+        page = _map_code(RING[machine] + BARRIER[machine])
+        self.ring = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(page)
+        self.barrier = ctypes.CFUNCTYPE(None)(page + len(RING[machine]))
+
+
 def line_bytes(cache_type: int) -> int:
     """Return the smallest data cache line in bytes from CTR_EL0 (DminLine: log2 of words)."""
     return 4 << (cache_type >> 16 & 0xF)
@@ -186,12 +248,9 @@ def _map_code(code: bytes) -> int:
     The page comes from a memory file: it is never writable and executable at once, and the kernel makes the
     instruction cache coherent when it maps a file page executable.
     """
-    fd = os.memfd_create("ringfence-cache-maintenance", os.MFD_CLOEXEC)
+    fd = os.memfd_create("ringfence-code", os.MFD_CLOEXEC)
     try:
         os.write(fd, code.ljust(_PAGE, b"\0"))
-        address = _libc.mmap(None, _PAGE, mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, fd, 0)
+        return _map(None, _PAGE, mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, fd, 0)
     finally:
         os.close(fd)
-    if address is None or address == _MAP_FAILED:
-        raise PortError("mmap(executable page for cache maintenance)", ctypes.get_errno())
-    return int(address)
