@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.errors import LaunchError
-from ringfence.runtime.memory import Buffer
+from ringfence.runtime.memory import Buffer, CacheMode
 from ringfence.runtime.queue import Submission
 
 
@@ -26,6 +26,8 @@ class CopyPath(enum.StrEnum):
     """The CPU, after waiting for the GPU; done when the call returns."""
     KERNEL = "kernel"
     """A program on the compute queue; done when the submission is."""
+    STAGED = "staged"
+    """The CPU and a program in turn, through memory of the host; done when the call returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,12 @@ def plan_copy(destination: Side, source: Side, *, copy_queue_note: str, kernel_n
     """
     check_sides(destination, source)
     if not isinstance(destination, Buffer) or not isinstance(source, Buffer):
-        which = "source" if isinstance(destination, Buffer) else "destination"
+        which, buffer = (
+            ("source", destination) if isinstance(destination, Buffer) else ("destination", source)
+        )
+        if isinstance(buffer, Buffer) and buffer.mapping.cache is CacheMode.DEVICE:
+            why = f"the {which} is CPU memory, and the CPU does not reach {buffer!r}"
+            return CopyPlan(CopyPath.STAGED, f"{why}; {copy_queue_note}")
         return CopyPlan(CopyPath.HOST, f"the {which} is CPU memory; {copy_queue_note}")
     if kernel_note is None:
         return CopyPlan(CopyPath.KERNEL, f"both sides are buffers of this device; {copy_queue_note}")

@@ -44,6 +44,8 @@ class CacheMode(enum.Enum):
     """Not cached at all."""
     CACHED = "cached"
     """Cached; needs maintenance around GPU use, which :class:`Buffer` does."""
+    DEVICE = "device"
+    """Not mapped into the CPU at all: only GPUs reach it, and copies through other memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +134,16 @@ class Completion(Protocol):
         """Wait for timeline ``value``; :class:`WaitTimeout` or :class:`DeviceLost` if it does not come."""
 
 
+class Transfers(Protocol):
+    """Copies between CPU memory and buffers that the CPU does not reach."""
+
+    def write(self, buffer: Buffer, address: int, timeout: float | None) -> None:
+        """Replace the contents of ``buffer`` by those of CPU memory at ``address``."""
+
+    def read(self, buffer: Buffer, address: int, timeout: float | None) -> None:
+        """Copy the contents of ``buffer`` to CPU memory at ``address``."""
+
+
 class Memory:
     """All mappings of one device.
 
@@ -151,6 +163,10 @@ class Memory:
         self._unviewed: deque[Mapping] = deque()
         self._unpinned: deque[tuple[Mapping, UseMark]] = deque()
         self.closed = False
+        self.reachable = CacheMode.WRITE_COMBINE
+        """The fastest memory that the CPU reaches."""
+        self.staging: Transfers | None = None
+        """What copies to and from memory that the CPU does not reach."""
 
     # ----- acquiring ------------------------------------------------------------------------------
 
@@ -158,13 +174,15 @@ class Memory:
         self,
         nbytes: int,
         *,
-        cache: CacheMode = CacheMode.WRITE_COMBINE,
+        cache: CacheMode | None = None,
         readonly: bool = False,
         label: str = "",
     ) -> Mapping:
-        """Return new zero-filled device memory of at least ``nbytes``. Raises PortError (ENOMEM) when there
-        is none.
+        """Return new zero-filled device memory of at least ``nbytes``, by default such that the CPU reaches.
+        Raises PortError (ENOMEM) when there is none.
         """
+        if cache is None:
+            cache = self.reachable
         if nbytes <= 0:
             raise LaunchError(f"buffer {label!r}: asked for {nbytes} bytes; a buffer has at least one byte")
         with self._lock:
@@ -172,11 +190,22 @@ class Memory:
             try:
                 mapping = self._backend.allocate(nbytes, cache=cache, readonly=readonly, label=label)
             except PortError as error:
-                if error.errno != errno.ENOMEM or not self._condemned:
+                if error.errno != errno.ENOMEM:
                     raise
-                self._finish_condemned()  # freed memory that only waits for the GPU may be what is missing
-                mapping = self._backend.allocate(nbytes, cache=cache, readonly=readonly, label=label)
+                mapping = self._allocate_again(error, nbytes, cache, readonly, label)
             return self._adopt(mapping)
+
+    def _allocate_again(
+        self, error: PortError, nbytes: int, cache: CacheMode, readonly: bool, label: str
+    ) -> Mapping:
+        """Freed memory that only waits for the GPU may be what is missing."""
+        if self._condemned:
+            self._finish_condemned()
+            try:
+                return self._backend.allocate(nbytes, cache=cache, readonly=readonly, label=label)
+            except PortError as again:
+                error = again
+        raise PortError(error.call, error.errno or 0, f"{label!r}: {self.report()}") from None
 
     def import_host(
         self,
@@ -314,6 +343,7 @@ class Memory:
         try:
             if not mapping.released:
                 self._backend.release(mapping)
+                mapping.released = True
         finally:
             if not mapping.views:
                 self._backend.unmap(mapping)
@@ -368,6 +398,18 @@ class Memory:
             self._backend.invalidate(mapping, offset, nbytes)
 
     # ----- figures --------------------------------------------------------------------------------
+
+    def report(self, most: int = 5) -> str:
+        """Return a sentence that tells who holds the memory of the device, the largest owners first."""
+        owners: dict[str, int] = {}
+        for mapping in list(self._live.values()):
+            owners[mapping.label] = owners.get(mapping.label, 0) + mapping.nbytes
+        ranked = sorted(owners.items(), key=lambda owner: -owner[1])
+        named = [f"{nbytes} of {label!r}" for label, nbytes in ranked[:most]]
+        if rest := sum(nbytes for _, nbytes in ranked[most:]):
+            named.append(f"{rest} of {len(ranked) - most} others")
+        held = ", ".join(named) or "nothing"
+        return f"this process holds {self.total_bytes} bytes on the device: {held}"
 
     @property
     def mapping_count(self) -> int:
@@ -509,13 +551,14 @@ class Buffer:
         Waits for the last GPU work that uses the buffer; :class:`WaitTimeout` after ``timeout`` seconds (the
         device's default if ``None``), :class:`DeviceLost` if the device failed.
         """
-        address = self._readable(timeout)
-        if self.dtype is None:
-            return np.frombuffer(ctypes.string_at(address, self.nbytes), np.uint8).copy()
-        out = np.empty(
-            self.shape if self.shape is not None else (self.nbytes // self.dtype.itemsize,), self.dtype
-        )
-        ctypes.memmove(out.ctypes.data, address, self.nbytes)
+        dtype: np.dtype[Any] = np.dtype(np.uint8) if self.dtype is None else self.dtype
+        shape = self.shape if self.shape is not None else (self.nbytes // dtype.itemsize,)
+        out: NDArray[Any] = np.empty(shape, dtype)
+        staging = self._staging()
+        if staging is not None:
+            staging.read(self, out.ctypes.data, timeout)
+        else:
+            ctypes.memmove(out.ctypes.data, self._readable(timeout), self.nbytes)
         return out
 
     def copy_from(self, array: NDArray[Any], timeout: float | None = None) -> None:
@@ -534,6 +577,10 @@ class Buffer:
             raise LaunchError(
                 f"{self!r} cannot take an array of shape {source.shape}, which has {source.nbytes} bytes"
             )
+        staging = self._staging()
+        if staging is not None:
+            staging.write(self, source.ctypes.data, timeout)
+            return
         address = self._readable(timeout)
         ctypes.memmove(address, source.ctypes.data, source.nbytes)
         self._handle.memory.flush(self.mapping, self.offset, self.nbytes)
@@ -588,6 +635,11 @@ class Buffer:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # kDLCPU: the pointer that is handed out is a CPU address
+
+    def _staging(self) -> Transfers | None:
+        """Return what must copy, ``None`` if the CPU reaches the memory (or nothing does)."""
+        self._check_alive()
+        return self._handle.memory.staging if self.mapping.cache is CacheMode.DEVICE else None
 
     def _readable(self, timeout: float | None) -> int:
         self._check_alive()

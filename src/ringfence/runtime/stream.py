@@ -114,6 +114,18 @@ Guard = Callable[[MappingOf[str, Any], Sequence[Mapping]], None]
 gets the mappings of the buffers among them."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """Private memory that the programs of a device share: it serves those that need up to ``nbytes`` in all.
+
+    ``dwords`` are what commands say of it: consecutive dwords, as bytes.
+    """
+
+    mapping: Mapping
+    nbytes: int
+    dwords: bytes
+
+
 class StreamDriver(Protocol):
     """What streams need of a device's driver."""
 
@@ -157,7 +169,7 @@ class StreamDriver(Protocol):
     def make_command(self, gpu_address: int, nbytes: int) -> Any:
         """Return what :meth:`commit` needs to submit the commands at an address."""
 
-    def reserve_stack(self, nbytes: int) -> tuple[Mapping, float]:
+    def reserve_stack(self, nbytes: int) -> tuple[Stack, float]:
         """Return private memory of at least ``nbytes`` in all, and the seconds that growing it took."""
 
     def register(self, holder: Holder) -> None:
@@ -293,9 +305,10 @@ class Places:
 class Encoded:
     """A stream as dwords and data. Positions count dwords; an address or 64-bit value is two, low first.
 
-    ``links`` are the positions of addresses in the data section, with the offset there. ``signal`` is the
+    ``links`` are the positions of addresses in the data section, with the offset there; ``data_links`` are
+    those in the data section itself, in bytes. ``signal`` is the
     position of address and value of the final signal, ``waits`` and ``signals`` those of other points.
-    ``stack`` are the positions of the address of private memory, of which the programs need ``stack_bytes``
+    ``stack`` are the positions of :attr:`Stack.dwords`; of private memory the programs need ``stack_bytes``
     in all. ``ticks`` are offset and number of the 64-bit time stamps: begin, end, then the stream's own.
     ``uses`` must stay mapped, ``keep`` alive.
     """
@@ -303,6 +316,7 @@ class Encoded:
     words: list[int] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
     links: list[tuple[int, int]] = field(default_factory=list)
+    data_links: list[tuple[int, int]] = field(default_factory=list)
     signal: int = 0
     waits: list[tuple[int, Point | Timeline]] = field(default_factory=list)
     signals: list[tuple[int, Timeline]] = field(default_factory=list)
@@ -335,6 +349,10 @@ class Template:
         memory[self.data_offset : self.data_offset + len(self.encoded.data)] = np.frombuffer(
             bytes(self.encoded.data), np.uint8
         )
+        for at, offset in self.encoded.data_links:
+            address = gpu_address + self.data_offset + offset
+            place = self.data_offset + at
+            memory[place : place + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
 
 
 class Instance:
@@ -381,7 +399,7 @@ class Instance:
         self.value = 0
         self.submission: Submission | None = None
         self.geometry: object = None
-        self.stack: Mapping | None = None
+        self.stack: Stack | None = None
         self.parameters: dict[str, int] = {}
         self.setters: dict[str, Callable[[int], None]] = {}
         self.store: Callable[..., None] = _nothing_to_store
@@ -409,10 +427,10 @@ class Instance:
             self.submission.abandon()
         self.submission = None
 
-    def link_stack(self, positions: Sequence[int], stack: Mapping) -> None:
-        """Store the address of private memory at dword ``positions``."""
+    def link_stack(self, positions: Sequence[int], stack: Stack) -> None:
+        """Store where private memory is at dword ``positions``."""
         for position in positions:
-            struct.pack_into("<Q", self.memory, 4 * position, stack.gpu_address)
+            self.memory[4 * position : 4 * position + len(stack.dwords)] = stack.dwords
         self.stack = stack
 
 
@@ -517,7 +535,7 @@ class BoundStream:
             for instance in self._instances:
                 instance.link_stack(encoded.stack, stack)
                 instance.setters = {name: patch.setter(instance) for name, patch in self._patches.items()}
-            self._pin([*encoded.uses, stack, self._buffer.mapping])
+            self._pin([*encoded.uses, stack.mapping, self._buffer.mapping])
         self._cached = tuple(mapping for mapping in self._pinned if mapping.cpu_cached)
         driver.register(self)
 

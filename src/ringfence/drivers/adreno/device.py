@@ -6,41 +6,22 @@ import contextlib
 import ctypes
 import errno
 import math
-import threading
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
-
-from ringfence.errors import DeviceLost, GpuFault, GpuHang, LaunchError, LeaseError, PortError
+from ringfence.errors import DeviceLost, GpuFault, GpuHang, LaunchError, PortError
 from ringfence.hardware.adreno import kgsl
 from ringfence.hardware.adreno.chips import Chip, chip_from_id
 from ringfence.hardware.adreno.program import AdrenoProgram, read_program
 from ringfence.port import Port
-from ringfence.runtime.copying import CopyPath, CopyResult, Side, copy_on_host, plan_copy
+from ringfence.runtime.commands import Payload
+from ringfence.runtime.compute import DEFAULT_TIMEOUT, ComputeDevice, zero
 from ringfence.runtime.device import DeviceInfo, Geometry
-from ringfence.runtime.graph import Graph
-from ringfence.runtime.memory import Buffer, CacheMode, Mapping, Memory
-from ringfence.runtime.queue import Queue, Submission
-from ringfence.runtime.stream import (
-    Barrier,
-    BoundStream,
-    Dispatch,
-    Encoded,
-    Guard,
-    Holder,
-    Instance,
-    Operation,
-    Parameter,
-    Signal,
-    Stream,
-    TimeStamp,
-    Wait,
-)
-from ringfence.runtime.timeline import SLOT_LIMIT, ClockMap, Fence, Slot, Timeline
+from ringfence.runtime.memory import Buffer, CacheMode, Memory
+from ringfence.runtime.program import LaunchPlaces
+from ringfence.runtime.stream import Stack
+from ringfence.runtime.timeline import SLOT_LIMIT, Fence
 
 from . import encode
 from .copy_programs import (
@@ -49,19 +30,16 @@ from .copy_programs import (
     copy_element_bytes,
     copy_program,
 )
-from .encode import Commands, DispatchPlaces, Local, PrivateMemory
-from .memory import MAX_BYTES, PAGE, KgslMemory, zero
+from .encode import Commands, PrivateMemory
+from .memory import MAX_BYTES, PAGE, KgslMemory
 from .program import MAX_THREADS, Program
 
 GPU_TICKS_PER_SECOND = (
     19_200_000  # CP_ALWAYS_ON_COUNTER; tinygrad's ops_qcom.py divides its ticks by 19.2 for us
 )
-DEFAULT_TIMEOUT = 30.0
 DEFAULT_PRIORITY = 8
 MAX_PRIORITY = 15
 FIRST_STACK_BYTES = 4 * PAGE
-SLOT_STRIDE = 64  # one cache line per timeline slot
-BLOCK_ALIGNMENT = 256
 NO_COPY_QUEUE = "this family has no copy queue"
 _TIMESTAMP_MASK = 0xFFFFFFFF
 
@@ -125,6 +103,7 @@ class KgslEngine:
         self._last_value = 0  # timeline value of the last submission, whose request holds its timestamp
         self._last = kgsl.GPU_COMMAND()
         self._ioctl = port.ioctl
+        self._fence = port.fence
 
     def destroy(self) -> None:
         """Destroy the context: the kernel drops what is queued, and waits a while for what is running."""
@@ -171,6 +150,7 @@ class KgslEngine:
         That report (EPROTO) is not a failure: the work was queued, and must not be submitted again. But the
         kernel did not return the timestamp then, so it is read. :class:`DeviceLost` if the context is dead.
         """
+        self._fence()
         try:
             if fences:
                 self._submit_after(command.request, fences)
@@ -269,11 +249,16 @@ class KgslEngine:
             return f"GPU_RESET_STAT not readable: {error}"
 
 
-class AdrenoDevice:
+class AdrenoDevice(ComputeDevice):
     """The driver of one Adreno GPU. :class:`ringfence.api.Device` is what users see of it.
 
     Opening either succeeds or leaves nothing behind: no descriptor, context, memory object or mapping.
     """
+
+    engine: KgslEngine
+    max_bytes = MAX_BYTES
+    copy_queue_note = NO_COPY_QUEUE
+    program_class = Program
 
     def __init__(
         self,
@@ -288,16 +273,8 @@ class AdrenoDevice:
     ) -> None:
         if not 1 <= priority <= MAX_PRIORITY:
             raise LaunchError(f"context priority {priority}: 1 (most urgent) to {MAX_PRIORITY} are possible")
-        self.port = port
+        super().__init__(port, label or path)
         self.path = path
-        self.label = label or path
-        self.closed = False
-        self._fence = port.fence
-        self._lock = threading.RLock()
-        self._copies: dict[int, Program] = {}
-        self._capture: tuple[int, Graph] | None = None
-        self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
-        self._timelines: weakref.WeakSet[Timeline] = weakref.WeakSet()
         with contextlib.ExitStack() as undo:
             self._fd = port.open(path)
             undo.callback(port.close, self._fd)
@@ -311,17 +288,11 @@ class AdrenoDevice:
             undo.callback(self.engine.destroy)
             if power is not None:
                 self.engine.set_power(power)
-            self._slots = self._pages("timelines", CacheMode.UNCACHED)
-            self._next_slot = 0
+            self._make_queue(GPU_TICKS_PER_SECOND, timeout=timeout, limit=timeline_limit)
+            self.queue.timeline.fence = self.engine.fence
             self._scratch = self._pages("scratch and border colours", CacheMode.WRITE_COMBINE, 2 * PAGE)
-            self._stack = self._pages("private memory", CacheMode.WRITE_COMBINE, FIRST_STACK_BYTES)
+            self._stack = self._grow_stack(FIRST_STACK_BYTES)
             zero(self._scratch)
-            timeline = self.timeline(self.label, limit=timeline_limit)
-            timeline.fence = self.engine.fence
-            clock = ClockMap(GPU_TICKS_PER_SECOND)
-            self.queue = Queue(
-                port, self.engine, timeline, clock, self._lock, timeout=timeout, label=self.label
-            )
             self._undo = undo.pop_all()
         self.info = self._describe(priority)
 
@@ -341,195 +312,22 @@ class AdrenoDevice:
             priority=priority,
         )
 
-    # ----- closing --------------------------------------------------------------------------------
-
-    def close(self, timeout: float | None = None) -> None:
-        """Wait for what was submitted, then give everything back. Closing twice does nothing.
-
-        Everything is given back even if the wait fails or the kernel refuses something; the error is raised
-        at the end.
-        """
-        if self.closed:
-            return
-        self.closed = True
-        with self._undo:  # runs the callbacks of opening, in reverse order, whatever happens here
-            try:
-                if self.queue.lost is None:
-                    self.queue.wait(self.queue.timeline.submitted, timeout)
-            finally:
-                self.queue.fail(DeviceLost(f"{self.label} is closed"))  # what is not complete never will be
-
-    def register(self, holder: Holder) -> None:
-        """Remember, weakly, what must let go of device memory when the device is closed."""
-        self._holders.add(holder)
-
-    def _let_go(self) -> None:
-        for holder in list(self._holders):
-            holder.let_go()
-        for timeline in list(self._timelines):
-            timeline.close()
-
-    # ----- completion, for Memory -----------------------------------------------------------------
-
-    def finished(self, value: int) -> bool:
-        """Return whether the GPU does not work on anything up to ``value`` any more."""
-        return value == 0 or self.queue.finished(value)
-
-    def wait(self, value: int, timeout: float | None = None) -> None:
-        """Wait until timeline ``value`` is reached; errors as :meth:`synchronize`."""
-        if value:
-            self.queue.wait(value, timeout)
-
-    def synchronize(self, timeout: float | None = None) -> None:
-        """Wait for everything that was submitted. :class:`WaitTimeout`, :class:`DeviceLost`."""
-        self._check_open()
-        self.queue.check()
-        if self._captured() is not None:
-            raise LaunchError(f"{self.label}: synchronize() while a graph is captured: nothing runs yet")
-        self.queue.wait(self.queue.timeline.submitted, timeout)
-        self.memory.reap()
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise DeviceLost(f"{self.label} is closed")
-
-    # ----- timelines ------------------------------------------------------------------------------
-
     @property
     def domain(self) -> object:
         """Return what contexts of one address space have in common: the node, and whose process it is."""
         return ("kgsl", self.path, id(self.port) if self.port.virtual else "this process")
 
-    def timeline(self, label: str, *, limit: int = SLOT_LIMIT) -> Timeline:
-        """Return a new timeline whose slots lie in memory of this device."""
-        timeline = Timeline(self._new_slot, limit=limit, domain=self.domain, label=label)
-        self._timelines.add(timeline)
-        return timeline
-
-    def _new_slot(self) -> Slot:
-        if self._next_slot + SLOT_STRIDE > self._slots.nbytes:
-            # The full page stays: commands that wait for its slots may still be around. close() releases it.
-            self._slots = self._pages("timelines", CacheMode.UNCACHED)
-            self._next_slot = 0
-        offset = self._next_slot
-        self._next_slot += SLOT_STRIDE
-        word = memoryview(self.memory.view(self._slots, offset, 4)).cast("B").cast("I")
-        return Slot(self._slots.gpu_address + offset, word)
-
-    def _pages(self, what: str, cache: CacheMode, nbytes: int = PAGE) -> Mapping:
-        return self.memory.allocate(nbytes, cache=cache, label=f"{self.label}: {what}")
-
-    # ----- buffers --------------------------------------------------------------------------------
-
-    def empty(
-        self,
-        shape: int | tuple[int, ...],
-        dtype: DTypeLike,
-        *,
-        cache: CacheMode = CacheMode.WRITE_COMBINE,
-        label: str = "",
-    ) -> Buffer:
-        """Return a buffer for an array. The kernel hands out zeroed pages, but do not rely on it: use
-        :meth:`zeros`.
-        """
-        self._check_open()
-        kind = np.dtype(dtype)
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        if kind.hasobject:
-            raise LaunchError(f"buffer {label!r}: {kind} elements are Python objects, which no GPU can use")
-        nbytes = kind.itemsize * math.prod(sizes)
-        if nbytes <= 0 or min(sizes, default=1) < 0:
-            raise LaunchError(
-                f"buffer {label!r}: shape {sizes} of {kind} is empty; a buffer has at least one element"
-            )
-        if nbytes > MAX_BYTES:
-            raise LaunchError(f"buffer {label!r}: {nbytes} bytes; KGSL allocates at most {MAX_BYTES} at once")
-        mapping = self.memory.allocate(nbytes, cache=cache, label=label)
-        return Buffer(self.memory, mapping, dtype=kind, shape=sizes)
-
-    def zeros(
-        self,
-        shape: int | tuple[int, ...],
-        dtype: DTypeLike,
-        *,
-        cache: CacheMode = CacheMode.WRITE_COMBINE,
-        label: str = "",
-    ) -> Buffer:
-        """Return a buffer filled with zeros."""
-        buffer = self.empty(shape, dtype, cache=cache, label=label)
-        zero(buffer.mapping)
-        buffer.flush()
-        return buffer
-
-    def array(
-        self, array: NDArray[Any], *, cache: CacheMode = CacheMode.WRITE_COMBINE, label: str = ""
-    ) -> Buffer:
-        """Return a buffer with a copy of ``array``, and its dtype and shape."""
-        source = np.asarray(array)
-        buffer = self.empty(source.shape or (1,), source.dtype, cache=cache, label=label)
-        buffer.copy_from(source)
-        return buffer
-
-    def import_array(
-        self,
-        source: NDArray[Any] | int,
-        nbytes: int | None = None,
-        *,
-        dtype: DTypeLike | None = None,
-        shape: tuple[int, ...] | None = None,
-        owner: object = None,
-        writable: bool = True,
-        may_be_gpu_address: bool = False,
-        label: str = "",
-    ) -> Buffer:
-        """Return CPU memory as a buffer, without a copy; see :meth:`ringfence.api.Device.import_array`."""
-        self._check_open()
-        if isinstance(source, np.ndarray):
-            if not source.flags.c_contiguous:
-                raise LeaseError(
-                    f"import of {label!r}: the array is not contiguous; import np.ascontiguousarray(it)"
-                )
-            pointer, size, owner = source.ctypes.data, source.nbytes, source
-            dtype, shape = source.dtype, source.shape
-            writable = bool(writable and source.flags.writeable)
-        else:
-            if nbytes is None:
-                raise LeaseError(f"import of {label!r}: a pointer needs nbytes")
-            pointer, size = source, nbytes
-        mapping = self.memory.import_host(
-            pointer,
-            size,
-            owner=owner,
-            writable=writable,
-            may_be_gpu_address=may_be_gpu_address,
-            label=label,
-        )
-        whole = Buffer(self.memory, mapping)
-        return whole if dtype is None else whole.offset_view(0, dtype=dtype, shape=shape)
-
     # ----- private memory -------------------------------------------------------------------------
 
-    def reserve_stack(self, nbytes: int) -> tuple[Mapping, float]:
-        """Return private memory of at least ``nbytes`` in all, and the seconds that growing it took.
-
-        It grows only when it must, after everything that may use the old one has finished. Bound streams keep
-        the one that they were bound with.
-        """
-        if nbytes <= self._stack.nbytes:
-            return self._stack, 0.0
-        with self._lock:
-            begin = self.queue.now()
-            self.queue.wait(self.queue.timeline.submitted)
-            grown = self._pages("private memory", CacheMode.WRITE_COMBINE, nbytes)
-            old, self._stack = self._stack, grown
-            self.memory.free(old)
-            return grown, self.queue.now() - begin
+    def _grow_stack(self, nbytes: int) -> Stack:
+        mapping = self._pages("private memory", CacheMode.WRITE_COMBINE, nbytes)
+        return Stack(mapping, mapping.nbytes, mapping.gpu_address.to_bytes(8, "little"))
 
     def stack_bytes(self, private_bytes: int) -> int:
         """Return how much private memory a program with ``private_bytes`` per thread needs on this chip."""
         return PrivateMemory.of(self.chip, private_bytes).bytes_per_sp * self.chip.sp_cores
 
-    # ----- programs and launches ------------------------------------------------------------------
+    # ----- programs -------------------------------------------------------------------------------
 
     def load(self, blob: bytes | AdrenoProgram, *, label: str | None = None) -> Program:
         """Return a program in device memory; :class:`PackageError` if it cannot run here."""
@@ -537,107 +335,14 @@ class AdrenoDevice:
         source = blob if isinstance(blob, AdrenoProgram) else read_program(bytes(blob))
         return Program(self, source, label)
 
-    def launch(
-        self,
-        program: Program,
-        *args: Any,
-        groups: Any = None,
-        global_size: Any = None,
-        local: Any = None,
-        label: str | None = None,
-    ) -> Submission:
-        """Submit one launch; see :meth:`ringfence.api.Device.launch`."""
-        queue = self.queue
-        begin = queue.now()
-        if queue.lost is not None or self.closed or self._capture is not None:
-            self._check_open()
-            queue.check()
-            graph = self._captured()
-            if graph is not None:
-                return graph.launch(
-                    program, args, groups=groups, global_size=global_size, local=local, label=label
-                )
-        memory = self.memory
-        if program.__class__ is not Program or program.code_mapping.space is not memory:
-            _check_program(program, memory)
-        shape = program.shape(groups, global_size, local)
-        self._lock.acquire()  # a with statement would take twice as long
-        try:
-            values, uses = program.resolve(args, memory)
-            pool = program.launches or program.pool()
-            stack, growth = self._stack, 0.0
-            if pool.stack_bytes > stack.nbytes:
-                stack, growth = self.reserve_stack(pool.stack_bytes)
-            instance = pool.take(shape, values, stack)
-            submission = Submission(queue, memory, begin, uses, program.label if label is None else label)
-            if growth:
-                submission.stack_growth = growth
-            self.commit(instance, submission)
-            pool.mark.value = stack.last_use = value = submission.value
-            for mapping in uses:
-                mapping.last_use = value
-        finally:
-            self._lock.release()
-        return submission
+    def find_program(self, program: Any) -> Program:
+        """Return ``program``; :class:`LaunchError` if it is none, was freed, or is another device's."""
+        if not isinstance(program, Program):
+            raise LaunchError(f"{type(program).__name__} is not a program; load one with dev.load()")
+        program.check_alive(self.memory)
+        return program
 
-    def commit(self, instance: Instance, submission: Submission, fences: Sequence[Fence] = ()) -> None:
-        """Submit an instance as the next point of the timeline, after ``fences``. The lock is held."""
-        queue = self.queue
-        timeline = queue.timeline
-        value = timeline.sign(instance, queue.drain)
-        self._fence()
-        try:
-            if self.engine.submit(instance.command, value, fences):
-                submission.recovered_fault = True
-        except DeviceLost as error:
-            raise queue.fail(error) from error.__cause__
-        timeline.submitted = instance.value = value
-        instance.submission = submission
-        submission.accepted(value, queue.now(), instance)
-
-    # ----- streams --------------------------------------------------------------------------------
-
-    def record(self, label: str = "") -> Stream:
-        """Return an empty stream."""
-        self._check_open()
-        return Stream(self, label)
-
-    def bind(
-        self,
-        stream: Stream,
-        *,
-        instances: int = 1,
-        label: str | None = None,
-        guard: Guard | None = None,
-    ) -> BoundStream:
-        """Put the stream's commands and argument blocks into device memory; return what submits them."""
-        self._check_open()
-        self.queue.check()
-        return BoundStream(self, stream, instances=instances, label=label, guard=guard)
-
-    # ----- graphs ---------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def capture(self, label: str = "") -> Iterator[Graph]:
-        """Record what the calling thread asks of the device in the block; see
-        :meth:`ringfence.api.Device.capture`.
-        """
-        self._check_open()
-        with self._lock:
-            if self._capture is not None:
-                raise LaunchError(f"{self.label}: a graph is being captured already: captures do not nest")
-            graph = Graph(self, label)
-            self._capture = threading.get_ident(), graph
-        try:
-            yield graph
-        finally:
-            graph.finished = True
-            self._capture = None
-
-    def _captured(self) -> Graph | None:
-        """Return the graph that the calling thread is capturing."""
-        capture = self._capture
-        return capture[1] if capture is not None and capture[0] == threading.get_ident() else None
+    # ----- encoding -------------------------------------------------------------------------------
 
     def make_command(self, gpu_address: int, nbytes: int) -> Command:
         """Return the reusable submission of commands; :class:`LaunchError` if they are too long for one."""
@@ -648,25 +353,9 @@ class AdrenoDevice:
             )
         return self.engine.make_command(gpu_address, nbytes)
 
-    def prepare(
-        self, program: Any, args: Sequence[Any], *, groups: Any, global_size: Any, local: Any
-    ) -> Dispatch:
-        """Return the checked dispatch of a stream; :class:`LaunchError` if it cannot run."""
-        loaded = _check_program(program, self.memory)
-        shape = loaded.shape(groups, global_size, local)
-        return loaded.prepare(args, shape.geometry, self.memory)
-
-    def encode(self, operations: Sequence[Operation]) -> Encoded:
-        """Return the commands of a stream."""
-        return StreamEncoder(self).encode(operations)
-
-    def encode_launch(self, program: Program, geometry: Geometry) -> tuple[Encoded, int, DispatchPlaces]:
-        """Return the commands of one launch of ``program``, to be patched for each."""
-        encoder = StreamEncoder(self)
-        encoder.begin()
-        block, places = encoder.dispatch(program, geometry)
-        encoder.out.data[block : block + program.layout.nbytes] = program.block()
-        return encoder.end(), block, places
+    def packets(self) -> AdrenoPackets:
+        """Return an empty sequence of packets."""
+        return AdrenoPackets(self)
 
     def border_address(self) -> int:
         """Return the GPU address of the border colours, all zero."""
@@ -677,72 +366,6 @@ class AdrenoDevice:
         return self._scratch.gpu_address
 
     # ----- copies ---------------------------------------------------------------------------------
-
-    def copy(
-        self, destination: Side | Parameter, source: Side | Parameter, timeout: float | None = None
-    ) -> CopyResult:
-        """Copy between buffers, or between a buffer and an array; see :meth:`ringfence.api.Device.copy`."""
-        self._check_open()
-        self.queue.check()
-        graph = self._captured()
-        if graph is not None:
-            return self._capture_copy(graph, destination, source)
-        if isinstance(destination, Parameter) or isinstance(source, Parameter):
-            raise LaunchError("copy: parameters are for graphs and streams; copy their buffers")
-        for side in (destination, source):
-            self._check_side(side)
-        note = None
-        if isinstance(destination, Buffer) and isinstance(source, Buffer):
-            note = self._kernel_copy_note(destination, source, destination.nbytes)
-        plan = plan_copy(destination, source, copy_queue_note=NO_COPY_QUEUE, kernel_note=note)
-        submission = None
-        if plan.path is CopyPath.KERNEL:
-            assert isinstance(destination, Buffer) and isinstance(source, Buffer)
-            program, args, groups = self._copy_launch(destination, source, destination.nbytes)
-            submission = self.launch(program, *args, groups=groups, label=f"copy to {destination.label!r}")
-        else:
-            copy_on_host(destination, source, timeout)
-        return CopyResult(plan.path, plan.reason, destination.nbytes, submission)
-
-    def _check_side(self, side: Side) -> None:
-        if isinstance(side, Buffer) and side.mapping.space is not self.memory:
-            why = "was freed" if side.freed else "belongs to another device"
-            raise LaunchError(f"copy: {side!r} {why}")
-
-    def _capture_copy(
-        self, graph: Graph, destination: Side | Parameter, source: Side | Parameter
-    ) -> CopyResult:
-        if isinstance(destination, np.ndarray) or isinstance(source, np.ndarray):
-            raise LaunchError(
-                "copy: a graph copies between buffers of the device; write and read arrays outside of the "
-                "capture"
-            )
-        submission = graph.copy(destination, source)
-        nbytes = _buffer_of(destination).nbytes
-        return CopyResult(CopyPath.KERNEL, f"captured in a graph; {NO_COPY_QUEUE}", nbytes, submission)
-
-    def prepare_copy(
-        self, destination: Buffer | Parameter, source: Buffer | Parameter, nbytes: int | None = None
-    ) -> Dispatch:
-        """Return the dispatch that copies; :class:`LaunchError` says why there is none.
-
-        Of a parameter the default is what decides how.
-        """
-        to, origin = _buffer_of(destination), _buffer_of(source)
-        for side in (to, origin):
-            self._check_side(side)
-        if nbytes is not None:
-            to, origin = to.offset_view(0, nbytes), origin.offset_view(0, nbytes)
-        note = self._kernel_copy_note(to, origin, to.nbytes)
-        if note is not None:
-            raise LaunchError(f"a stream copies with a kernel, but {note}")
-        plan_copy(to, origin, copy_queue_note=NO_COPY_QUEUE, kernel_note=None)
-        program, (*sides, count), groups = self._copy_launch(to, origin, to.nbytes)
-        given = [
-            Parameter(side.name, view) if isinstance(side, Parameter) else view
-            for side, view in zip((destination, source), sides)
-        ]
-        return self.prepare(program, (*given, count), groups=groups, global_size=None, local=None)
 
     def _kernel_copy_note(self, destination: Buffer, source: Buffer, nbytes: int) -> str | None:
         element = copy_element_bytes(destination.gpu_address, source.gpu_address, nbytes)
@@ -764,99 +387,60 @@ class AdrenoDevice:
         return program, args, -(-count // COPY_LOCAL_SIZE)
 
 
-def _check_program(program: Any, memory: Memory) -> Program:
-    if not isinstance(program, Program):
-        raise LaunchError(f"{type(program).__name__} is not a program; load one with dev.load()")
-    program.check_alive(memory)
-    return program
-
-
-def _buffer_of(side: Any) -> Buffer:
-    """Return a side of a copy that a stream does: a buffer, or the default of a parameter."""
-    buffer = side.default if isinstance(side, Parameter) else side
-    if isinstance(buffer, Buffer):
-        return buffer
-    if isinstance(side, Parameter):
-        raise LaunchError(f"copy: parameter {side.name!r} needs a default buffer, which shows how to copy")
-    raise LaunchError(f"copy: {type(side).__name__} is no buffer")
-
-
-class StreamEncoder:
-    """Turns operations into an :class:`Encoded`: dwords and a data section."""
+class AdrenoPackets:
+    """The packets of a stream, and what is in flight while they are appended."""
 
     def __init__(self, device: AdrenoDevice) -> None:
-        self.out = Encoded()
+        self.commands = Commands()
         self._device = device
-        self._commands = Commands()
         self._scratch = device.scratch_address()
         self._dialect = ""  # whose modes are set
         self._in_flight: set[int] = set()  # private memory per thread of the launches since the GPU was idle
 
-    def encode(self, operations: Sequence[Operation]) -> Encoded:
-        """Return the commands of a whole stream."""
-        slots = sum(isinstance(operation, TimeStamp) for operation in operations)
-        self.begin(slots)
-        for operation in operations:
-            self._operation(operation)
-        return self.end()
+    def start(self) -> None:
+        """Let programs see what the CPU wrote before the submission."""
+        encode.barrier(self.commands, self._scratch)
 
-    def begin(self, slots: int = 0) -> None:
-        """Start with a time stamp, and a barrier: the CPU may have written what programs will read."""
-        self.out.ticks = (0, 2 + slots)
-        self.out.data.extend(bytes(8 * (2 + slots)))
-        encode.time_stamp(self._commands, Local(0))
-        encode.barrier(self._commands, self._scratch)
+    def finish(self) -> int:
+        """Finish everything, then signal the device's timeline."""
+        return encode.signal(self.commands, self._scratch)
 
-    def end(self) -> Encoded:
-        """Finish with a time stamp and the signal of the device's timeline."""
-        encode.time_stamp(self._commands, Local(8))
-        self.out.signal = encode.signal(self._commands, self._scratch)
-        self.out.words = self._commands.words
-        self.out.links = self._commands.links
-        return self.out
+    def barrier(self) -> None:
+        """Finish everything before; later work sees its results."""
+        encode.barrier(self.commands, self._scratch)
+        self._in_flight.clear()
 
-    def _operation(self, operation: Operation) -> None:
-        match operation:
-            case Dispatch():
-                self._bound_dispatch(operation)
-            case Wait(target):
-                self.out.waits.append((encode.wait(self._commands), target))
-            case Barrier():
-                encode.barrier(self._commands, self._scratch)
-                self._in_flight.clear()
-            case TimeStamp(slot):
-                encode.time_stamp(self._commands, Local(8 * (2 + slot)))
-                self._in_flight.clear()
-            case Signal(target):
-                self.out.signals.append((encode.signal(self._commands, self._scratch), target))
-                self._in_flight.clear()
+    def wait(self) -> int:
+        """Wait until memory holds at least a value."""
+        return encode.wait(self.commands)
 
-    def _bound_dispatch(self, operation: Dispatch) -> None:
-        program: Program = operation.program
-        block, _ = self.dispatch(program, operation.geometry)
-        program.fill(operation, self.out.data, block, self.out.parameters)
-        self.out.uses += operation.uses
-        self.out.keep.append(program)
+    def signal(self) -> int:
+        """Finish everything before, then store a value."""
+        self._in_flight.clear()
+        return encode.signal(self.commands, self._scratch)
 
-    def dispatch(self, program: Program, geometry: Geometry) -> tuple[int, DispatchPlaces]:
-        """Append a dispatch and room for its argument block; return where that is, and what may change."""
-        device, out = self._device, self.out
+    def time_stamp(self, address: Payload) -> None:
+        """Finish everything before, then store the GPU's clock."""
+        self._in_flight.clear()
+        encode.time_stamp(self.commands, address)
+
+    def stack_bytes(self, program: Program) -> int:
+        """Return the private memory that a program needs, in all."""
+        return self._device.stack_bytes(program.source.private_bytes)
+
+    def launch(self, program: Program, geometry: Geometry, block: int) -> LaunchPlaces:
+        """Launch a program whose argument block is at byte ``block`` of the data section."""
         modes = self._separate(program)
-        block = -(-len(out.data) // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT
-        out.data.extend(bytes(block + program.layout.nbytes - len(out.data)))
-        places = encode.dispatch(
-            self._commands,
-            device.chip,
+        return encode.dispatch(
+            self.commands,
+            self._device.chip,
             program,
             geometry,
             block,
             scratch=self._scratch,
-            border=device.border_address(),
+            border=self._device.border_address(),
             modes=modes,
         )
-        out.stack.append(places.stack)
-        out.stack_bytes = max(out.stack_bytes, device.stack_bytes(program.source.private_bytes))
-        return block, places
 
     def _separate(self, program: Program) -> bool:
         """Wait for the launches in flight if the next one must not overlap with them; return whether it needs
@@ -870,7 +454,7 @@ class StreamEncoder:
         private = PrivateMemory.of(self._device.chip, source.private_bytes).bytes_per_fiber
         clash = private and self._in_flight - {0, private}
         if self._in_flight and (modes or clash):
-            encode.idle(self._commands)
+            encode.idle(self.commands)
             self._in_flight.clear()
         self._dialect = source.dialect
         self._in_flight.add(private)

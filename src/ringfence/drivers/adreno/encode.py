@@ -34,7 +34,9 @@ from ringfence.hardware.adreno.packets import (
 )
 from ringfence.hardware.adreno.program import INSTRUCTION_UNIT, AdrenoProgram
 from ringfence.hardware.fields import Register
+from ringfence.runtime.commands import ALL_BITS, Absolute, Dwords, Local, Payload
 from ringfence.runtime.device import Geometry
+from ringfence.runtime.program import LaunchPlaces
 
 UNLIKE_TINYGRAD: dict[str, str] = {
     "SP_CS_CONST_CONFIG": (
@@ -65,41 +67,19 @@ TEXTURE_BOUND = 0x80
 UAV_BOUND = 0x40
 KERNEL_DIMENSIONS = 3
 POLL_DELAY_CYCLES = 32
-ALL_BITS = 0xFFFFFFFF
 UNUSED = reg.UNUSED_REGISTER_ID
 _ALL_UNUSED = UNUSED * 0x01010101  # four register ids in one dword
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
-    """An address in the data section of the stream itself: known when an instance is placed."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Absolute:
-    """A 64-bit address or value that is known now: two dwords."""
-
-    value: int
-
-
-Payload = int | Local | Absolute
-
-
-class Commands:
-    """Dwords under construction. ``links`` lists (position, offset) of every :class:`Local` address."""
-
-    def __init__(self) -> None:
-        self.words: list[int] = []
-        self.links: list[tuple[int, int]] = []
+class Commands(Dwords):
+    """Packets and register writes."""
 
     def packet(self, opcode: Opcode, *payload: Payload) -> int:
         """Append a type-7 packet; return the position of its first payload dword."""
         header = len(self.words)
         self.words.append(0)
         for item in payload:
-            self._append(item)
+            self.append(item)
         self.words[header] = type7_header(opcode, len(self.words) - header - 1)
         return header + 1
 
@@ -110,18 +90,9 @@ class Commands:
         first = values[0][0].OFFSET
         for register, value in values:
             assert first + len(self.words) - header - 1 == register.OFFSET, f"{register.__name__} is not next"
-            self._append(Absolute(value) if register.WIDTH_BITS == 64 and isinstance(value, int) else value)
+            self.append(Absolute(value) if register.WIDTH_BITS == 64 and isinstance(value, int) else value)
         self.words[header] = type4_header(first, len(self.words) - header - 1)
         return header + 1
-
-    def _append(self, item: Payload) -> None:
-        if isinstance(item, Local):
-            self.links.append((len(self.words), item.offset))
-            self.words += (0, 0)
-        elif isinstance(item, Absolute):
-            self.words += (item.value & ALL_BITS, item.value >> 32)
-        else:
-            self.words.append(item)
 
 
 # ----- synchronisation ----------------------------------------------------------------------------
@@ -233,16 +204,8 @@ class PrivateMemory:
         return cls(per_fiber, _round_up(per_fiber * chip.fibers_per_sp, PRIVATE_TOTAL_UNIT))
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchPlaces:
-    """Positions of the dwords that may change: geometry, and the address of private memory."""
-
-    geometry: tuple[int, ...]
-    stack: int
-
-
 def geometry_words(source: AdrenoProgram, geometry: Geometry) -> tuple[int, ...]:
-    """Return the dwords that :attr:`DispatchPlaces.geometry` are the positions of.
+    """Return the dwords that :attr:`LaunchPlaces.geometry` are the positions of.
 
     RUN_OPENCL takes the number of work-groups from the registers, EXEC_CS also has it itself.
     """
@@ -264,7 +227,7 @@ def dispatch(
     scratch: int,
     border: int,
     modes: bool = True,
-) -> DispatchPlaces:
+) -> LaunchPlaces:
     """Append a launch whose argument block is at byte ``block`` of the data section.
 
     ``scratch`` takes the value of the closing cache flush, ``border`` holds border colours. The address of
@@ -290,7 +253,7 @@ def dispatch(
         launch = commands.packet(Opcode.EXEC_CS, 0, *geometry.groups)
         places = (*places, launch + 1, launch + 2, launch + 3)
     flush_event(commands, Absolute(scratch))
-    return DispatchPlaces(places, stack)
+    return LaunchPlaces(places, stack)
 
 
 def _forget(commands: Commands) -> None:

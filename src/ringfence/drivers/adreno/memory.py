@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 
-from ringfence.errors import LeaseError, PortError
+from ringfence.errors import LaunchError, LeaseError, PortError
 from ringfence.hardware.adreno import kgsl
 from ringfence.port import Port
 from ringfence.runtime.memory import CacheMode, Mapping, Ownership
@@ -39,6 +38,10 @@ class KgslMemory:
         :class:`PortError` if the kernel refuses (ENOMEM, or EINVAL for 4 GiB and more); nothing is left
         behind.
         """
+        if cache not in _CACHE_MODES:
+            raise LaunchError(
+                f"buffer {label!r}: cache={cache.value!r}; the CPU reaches all memory of an Adreno"
+            )
         flags = kgsl.MEMFLAGS.pack(
             MEMALIGN=kgsl.PAGE_SHIFT, CACHEMODE=_CACHE_MODES[cache], GPUREADONLY=int(readonly)
         )
@@ -163,9 +166,3 @@ class KgslMemory:
                 id=mapping.handle, op=operation | kgsl.CacheOperation.RANGE, offset=offset, length=nbytes
             ),
         )
-
-
-def zero(mapping: Mapping) -> None:
-    """Fill device memory with zeros from the CPU."""
-    assert mapping.host_address is not None
-    ctypes.memset(mapping.host_address, 0, mapping.nbytes)
