@@ -1,0 +1,1 @@
+"""The driver of AMD GPUs behind KFD."""

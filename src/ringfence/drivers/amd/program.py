@@ -1,0 +1,384 @@
+"""Code objects in device memory, their kernels, and the argument blocks that kernels are launched with."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ringfence.errors import LaunchError, PackageError
+from ringfence.hardware.amd import kfd
+from ringfence.hardware.amd.code_object import CodeObject, Kernel
+from ringfence.hardware.amd.descriptor import LDS_GRANULE, PROPERTIES, RSRC1
+from ringfence.hardware.amd.metadata import Argument, ArgumentKind, KernelMetadata
+from ringfence.hardware.amd.topology import NodeProperties
+from ringfence.runtime import program as common
+from ringfence.runtime.device import Geometry, Limits
+from ringfence.runtime.memory import Buffer, Memory
+from ringfence.runtime.program import Place, Spec, in_order
+
+MAX_THREADS = 1024  # work-items of a group
+DISPATCH_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")  # hsa_kernel_dispatch_packet_t of hsa.h
+PACKET_GEOMETRY = 24  # bytes of it that depend on the geometry
+PACKET_KERNARG = 40  # byte offset of the address of the arguments in it
+PACKET_ALIGNMENT = 64
+# Header of a kernel dispatch with barrier and system fences, and its number of dimensions.
+_PACKET_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11
+_DIMENSIONS = 3
+
+# Private memory of a work-item for calls that the compiler could not follow, besides what it counted.
+DYNAMIC_STACK_BYTES = 16384
+
+_SUPPLIED_SGPRS = ("DISPATCH_PTR", "KERNARG_SEGMENT_PTR", "PRIVATE_SEGMENT_SIZE")
+
+_TYPES = {
+    "bool": "bool",
+    "char": "int8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "uchar": "uint8",
+    "short": "int16",
+    "unsigned short": "uint16",
+    "ushort": "uint16",
+    "int": "int32",
+    "unsigned int": "uint32",
+    "uint": "uint32",
+    "long": "int64",
+    "unsigned long": "uint64",
+    "ulong": "uint64",
+    "half": "float16",
+    "_Float16": "float16",
+    "float": "float32",
+    "double": "float64",
+}
+"""numpy's names of the types that ``.type_name`` of the metadata spells as OpenCL C does."""
+
+_ELEMENT_BYTES = {name: struct.calcsize(common.CODES[name]) for name in _TYPES.values()}
+
+
+# ----- arguments ----------------------------------------------------------------------------------
+
+
+def argument_spec(kernel: str, index: int, argument: Argument) -> Spec:
+    """Return what an argument must be. :class:`PackageError` for a kind that cannot be supplied.
+
+    Types are known from OpenCL C only; a buffer of unknown elements takes any, a scalar of unknown type
+    bytes.
+    """
+    name = argument.name or ""
+    written_type = (argument.type_name or "").removesuffix("*").strip()
+    if argument.value_kind is ArgumentKind.GLOBAL_BUFFER:
+        read_only = argument.is_const or "read_only" in (argument.access, argument.actual_access)
+        known = _TYPES.get(written_type, "")
+        mask = (argument.pointee_align or _ELEMENT_BYTES.get(known, 1)) - 1
+        type_name = known if (argument.type_name or "").endswith("*") else ""
+        return Spec.of_buffer(kernel, index, name, type_name or "any", written=not read_only, mask=mask)
+    if argument.value_kind is not ArgumentKind.BY_VALUE:
+        raise PackageError(
+            f"argument {index} {name!r} of kernel {kernel!r} is a {argument.value_kind.value}, which cannot "
+            "be given here"
+        )
+    type_name = _TYPES.get(written_type, "")
+    if type_name and _ELEMENT_BYTES[type_name] == argument.size:
+        return Spec.of_scalar(kernel, index, name, type_name, argument.size)
+    return Spec.of_bytes(kernel, index, name, argument.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What hidden arguments are made from."""
+
+    geometry: Geometry
+    dynamic_lds: int
+
+    def dimension(self, axis: int) -> tuple[int, int, int]:
+        """Return whole groups, work-items of a group, and work-items beyond whole groups."""
+        return self.geometry.groups[axis], self.geometry.local[axis], 0
+
+
+def _of_axis(part: int, axis: int) -> Callable[[_Launch], int]:
+    return lambda launch: launch.dimension(axis)[part]
+
+
+_HIDDEN: dict[ArgumentKind, Callable[[_Launch], int]] = {
+    ArgumentKind.HIDDEN_NONE: lambda _: 0,
+    ArgumentKind.HIDDEN_GRID_DIMS: lambda _: _DIMENSIONS,
+    ArgumentKind.HIDDEN_DYNAMIC_LDS_SIZE: lambda launch: launch.dynamic_lds,
+    ArgumentKind.HIDDEN_SHARED_BASE: lambda _: kfd.LDS_APERTURE_BASE >> 32,
+    ArgumentKind.HIDDEN_PRIVATE_BASE: lambda _: kfd.SCRATCH_APERTURE_BASE >> 32,
+}
+for _axis, _letter in enumerate("XYZ"):
+    _HIDDEN[ArgumentKind[f"HIDDEN_BLOCK_COUNT_{_letter}"]] = _of_axis(0, _axis)
+    _HIDDEN[ArgumentKind[f"HIDDEN_GROUP_SIZE_{_letter}"]] = _of_axis(1, _axis)
+    _HIDDEN[ArgumentKind[f"HIDDEN_REMAINDER_{_letter}"]] = _of_axis(2, _axis)
+    _HIDDEN[ArgumentKind[f"HIDDEN_GLOBAL_OFFSET_{_letter}"]] = lambda _: 0
+"""How each hidden argument that can be supplied is found. Launches have whole groups and no offset."""
+
+
+def hidden_arguments(kernel: KernelMetadata) -> list[Argument]:
+    """Return the hidden arguments; :class:`PackageError` names those that cannot be supplied."""
+    hidden = kernel.hidden
+    unknown = [kind.value for kind in hidden if kind not in _HIDDEN]
+    if unknown:
+        raise PackageError(
+            f"kernel {kernel.name!r} needs {', '.join(unknown)}, which cannot be supplied here: printf, "
+            "malloc, host calls and queues of the device need a vendor's runtime"
+        )
+    return sorted(hidden.values(), key=lambda argument: argument.offset)
+
+
+# ----- programs -----------------------------------------------------------------------------------
+
+
+class ProgramDriver(common.ProgramDriver, Protocol):
+    """What a program needs of its device."""
+
+    properties: NodeProperties
+
+
+class Module:
+    """A code object in device memory. Index it with a kernel's name; a lone kernel can be launched directly.
+
+    ``arch`` is what it was compiled for, ``kernels`` are the names of its kernels.
+    """
+
+    def __init__(self, driver: ProgramDriver, source: CodeObject, label: str | None = None) -> None:
+        arch = driver.properties.arch
+        if source.arch != arch:
+            raise PackageError(
+                f"the code object was compiled for {source.arch}, this device is a {arch}: compile it for "
+                f"{arch}"
+            )
+        self.source = source
+        self.arch = source.arch
+        self.label = label or next(iter(source.kernels), "code object")
+        self._driver = driver
+        self._programs: dict[tuple[str, int], Program] = {}
+        self.code = _upload(driver.memory, source, self.label)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Return the names of the kernels."""
+        return tuple(self.source.kernels)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.source.kernels)
+
+    def __getitem__(self, name: str) -> Program:
+        return self.kernel(name)
+
+    def kernel(self, name: str | None = None, *, dynamic_lds_bytes: int = 0) -> Program:
+        """Return a kernel by name, or the only one, ready to launch.
+
+        ``dynamic_lds_bytes`` of local memory are there beyond what the kernel declares, for kernels whose
+        compiler leaves the size to the launch. :class:`PackageError` if it cannot run here.
+        """
+        found = self.source.kernel(name)
+        key = found.name, dynamic_lds_bytes
+        if key not in self._programs:
+            self._programs[key] = Program(self._driver, self, found, dynamic_lds_bytes)
+        return self._programs[key]
+
+    def free(self) -> None:
+        """Give the device memory of the code object back, once the GPU has finished with it."""
+        for program in self._programs.values():
+            program.let_go()
+        self.code.free()
+
+    def __repr__(self) -> str:
+        return f"<Module {self.label!r} for {self.arch}: {', '.join(self.kernels)}>"
+
+
+class Program(common.Program):
+    """A kernel of a :class:`Module` on a device.
+
+    ``private_bytes`` is the scratch memory of a work-item, ``lds_bytes`` the local memory of a group. An
+    argument block holds the arguments, explicit and hidden, and the dispatch packet if the kernel asks for
+    it.
+    """
+
+    def __init__(self, driver: ProgramDriver, module: Module, kernel: Kernel, dynamic_lds_bytes: int) -> None:
+        metadata = _checked(kernel, driver.properties, dynamic_lds_bytes)
+        self.module = module
+        self.kernel = kernel
+        self.descriptor = descriptor = kernel.descriptor
+        self.lds_bytes = descriptor.group_segment_fixed_size + dynamic_lds_bytes
+        self.private_bytes = private_bytes(kernel)
+        self.user_sgprs = descriptor.user_sgprs
+        self._dynamic_lds = dynamic_lds_bytes
+        self._hidden = hidden_arguments(metadata)
+        self._hidden_at = self._hidden[0].offset if self._hidden else 0
+        self._hidden_bytes = (
+            max((each.offset + each.size for each in self._hidden), default=0) - self._hidden_at
+        )
+        arguments = max(descriptor.kernarg_size, metadata.kernarg_segment_size)
+        packet = "DISPATCH_PTR" in self.user_sgprs
+        self.packet_offset = _round_up(arguments, PACKET_ALIGNMENT) if packet else None
+        """Where the dispatch packet is in an argument block, ``None`` if there is none."""
+        if self.packet_offset is not None:
+            self.block_links = ((self.packet_offset + PACKET_KERNARG, 0),)
+        specs = [argument_spec(metadata.name, index, each) for index, each in enumerate(metadata.explicit)]
+        places = [
+            Place(argument.offset, spec.code, index)
+            for index, (argument, spec) in enumerate(zip(metadata.explicit, specs))
+        ]
+        reqd = metadata.reqd_workgroup_size
+        super().__init__(
+            driver,
+            name=kernel.name,
+            chip=module.arch,
+            label=kernel.name,
+            specs=specs,
+            places=in_order(kernel.name, places),
+            block_bytes=max(_end(self.packet_offset, arguments), PACKET_ALIGNMENT),
+            limits=_limits(metadata),
+            fixed_local=(reqd[0], reqd[1], reqd[2]) if reqd else None,
+            code=module.code,
+        )
+
+    @property
+    def entry_address(self) -> int:
+        """Return the GPU address of the first instruction."""
+        return self.code.gpu_address + self.kernel.entry
+
+    @property
+    def wave(self) -> int:
+        """Return the number of lanes of a wave."""
+        return self.descriptor.wave
+
+    def free(self) -> None:
+        """Give the device memory of the whole code object back, once the GPU has finished with it."""
+        self.module.free()
+
+    def let_go(self) -> None:
+        """Give the memory of prepared launches back."""
+        launches, self.launches = self.launches, None
+        if launches is not None:
+            launches.free()
+
+    # ----- geometry -------------------------------------------------------------------------------
+
+    def geometry_words(self, geometry: Geometry) -> Sequence[int]:
+        """Return the size of a group, and the number of groups."""
+        return (*geometry.local, *geometry.groups)
+
+    def geometry_bytes(self, geometry: Geometry) -> bytes:
+        """Return the hidden arguments, then the head of the dispatch packet, as far as there are any."""
+        launch = _Launch(geometry, self._dynamic_lds)
+        hidden = bytearray(self._hidden_bytes)
+        for argument in self._hidden:
+            value = _HIDDEN[argument.value_kind](launch)
+            at = argument.offset - self._hidden_at
+            hidden[at : at + argument.size] = value.to_bytes(argument.size, "little")
+        packet = b"" if self.packet_offset is None else self._packet(geometry)[:PACKET_GEOMETRY]
+        return bytes(hidden) + packet
+
+    def store_geometry(self, block: Any, offset: int, argument_bytes: bytes) -> None:
+        """Store the hidden arguments, and the head of the dispatch packet."""
+        count = self._hidden_bytes
+        if count:
+            at = offset + self._hidden_at
+            block[at : at + count] = argument_bytes[:count]
+        if self.packet_offset is not None:
+            at = offset + self.packet_offset
+            block[at : at + PACKET_GEOMETRY] = argument_bytes[count:]
+
+    def _packet(self, geometry: Geometry) -> bytes:
+        """Return the packet of a dispatch; the address of the arguments is linked later."""
+        grid = [count * size for count, size in zip(geometry.groups, geometry.local)]
+        handle = self.code.gpu_address + self.kernel.descriptor_address
+        return DISPATCH_PACKET.pack(
+            _PACKET_HEADER,
+            _DIMENSIONS,
+            *geometry.local,
+            0,
+            *grid,
+            self.private_bytes,
+            self.lds_bytes,
+            handle,
+            0,
+            0,
+            0,
+        )
+
+    def block(self) -> bytearray:
+        """Return an argument block without arguments and geometry."""
+        block = bytearray(self.block_bytes)
+        if self.packet_offset is not None:
+            packet = self._packet(Geometry((1, 1, 1), (1, 1, 1)))
+            block[self.packet_offset : self.packet_offset + len(packet)] = packet
+        return block
+
+    # ----- registers ------------------------------------------------------------------------------
+
+    @property
+    def resources(self) -> tuple[int, int, int]:
+        """Return RSRC1, RSRC2 without the size of local memory, and RSRC3.
+
+        PRIV is set on gfx11 as tinygrad does: without it the save of a wave's context goes wrong.
+        """
+        descriptor = self.descriptor
+        return descriptor.rsrc1 | RSRC1.pack(PRIV=1), descriptor.rsrc2, descriptor.rsrc3
+
+    @property
+    def lds_granules(self) -> int:
+        """Return the local memory of a group in units of RSRC2.LDS_SIZE."""
+        return -(-self.lds_bytes // LDS_GRANULE)
+
+
+def private_bytes(kernel: Kernel) -> int:
+    """Return the scratch memory of a work-item."""
+    fixed = kernel.descriptor.private_segment_fixed_size
+    dynamic = PROPERTIES.get(kernel.descriptor.properties, "USES_DYNAMIC_STACK")
+    return fixed + (DYNAMIC_STACK_BYTES if dynamic else 0)
+
+
+def _checked(kernel: Kernel, properties: NodeProperties, dynamic_lds: int) -> KernelMetadata:
+    """Return the metadata of a kernel that can run; :class:`PackageError` says why it cannot."""
+    if kernel.metadata is None:
+        raise PackageError(f"kernel {kernel.name!r} has no metadata, so its arguments are not known")
+    descriptor = kernel.descriptor
+    unsupplied = [name for name in descriptor.user_sgprs if name not in _SUPPLIED_SGPRS]
+    if unsupplied:
+        raise PackageError(
+            f"kernel {kernel.name!r} wants {', '.join(unsupplied)} in its first registers, which cannot be "
+            "supplied here; newer compilers do not ask for it"
+        )
+    if descriptor.kernarg_preload:
+        raise PackageError(
+            f"kernel {kernel.name!r} wants preloaded arguments, which {properties.arch} has not"
+        )
+    if dynamic_lds < 0:
+        raise LaunchError(f"kernel {kernel.name!r}: {dynamic_lds} bytes of dynamic local memory")
+    needed = descriptor.group_segment_fixed_size + dynamic_lds
+    if needed > properties.lds_bytes:
+        raise PackageError(
+            f"kernel {kernel.name!r} needs {needed} bytes of local memory; a group on {properties.arch} has "
+            f"{properties.lds_bytes}"
+        )
+    return kernel.metadata
+
+
+def _limits(metadata: KernelMetadata) -> Limits:
+    threads = min(MAX_THREADS, metadata.max_flat_workgroup_size or MAX_THREADS)
+    why = "it was compiled for that" if threads < MAX_THREADS else "as many as a group can have"
+    return Limits(threads, MAX_THREADS, why)
+
+
+def _upload(memory: Memory, source: CodeObject, label: str) -> Buffer:
+    """Put the image into memory that the GPU cannot write."""
+    mapping = memory.allocate(len(source.image), readonly=True, label=f"code of {label}")
+    assert mapping.host_address is not None
+    image = bytes(source.at(mapping.gpu_address))
+    ctypes.memmove(mapping.host_address, image, len(image))
+    return Buffer(memory, mapping)
+
+
+def _end(packet_offset: int | None, arguments: int) -> int:
+    return arguments if packet_offset is None else packet_offset + DISPATCH_PACKET.size
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,37 @@
+"""Code objects for the tests, compiled once."""
+
+from __future__ import annotations
+
+import functools
+
+from ringfence.compile.opencl import compile_opencl
+
+SCALE = """
+kernel void scale(global float* y, global const float* x, float a, uint n) {
+  uint i = get_global_id(0);
+  if (i < n) y[i] = a * x[i];
+}
+"""
+# Private memory of BYTES per work-item, indexed by what the compiler cannot know.
+PRIVATE = """
+kernel void spill(global uint* y, uint n) {
+  uint i = get_global_id(0);
+  volatile uint stack[WORDS];
+  for (uint k = 0; k < WORDS; k++) stack[k] = i * 3u + k;
+  y[i] = stack[(i * 7u + n) % WORDS];
+}
+"""
+LOCAL = """
+kernel void reverse(global uint* y) {
+  local uint shared[WORDS];
+  uint i = get_local_id(0);
+  shared[i] = i + get_group_id(0) * 1000u;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  y[get_global_id(0)] = shared[get_local_size(0) - 1 - i];
+}
+"""
+
+
+@functools.lru_cache(None)
+def build(source: str, arch: str = "gfx1100", **defines: int) -> bytes:
+    return compile_opencl(source, arch=arch, defines=defines)

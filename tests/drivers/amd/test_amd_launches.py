@@ -1,0 +1,489 @@
+"""Programs, arguments, launches, streams, graphs, copies: the driver on a virtual gfx1100."""
+
+from __future__ import annotations
+
+import gc
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels import LOCAL, PRIVATE, SCALE, build
+
+import ringfence as rf
+from ringfence.compile.opencl import compile_opencl
+from ringfence.drivers.amd.device import AmdDevice
+from ringfence.drivers.amd.program import DISPATCH_PACKET
+from ringfence.hardware.amd import metadata as notes
+from ringfence.hardware.amd.code_object import load_code_object
+from ringfence.hardware.amd.rdna import decode_program
+from ringfence.virtual.machine import Machine
+
+pytest.importorskip("ziglang")
+
+
+def run_scale(
+    device: rf.Device, values: np.ndarray[Any, Any], count: int, factor: float
+) -> np.ndarray[Any, Any]:
+    kernel = device.load(build(SCALE))["scale"]
+    x, y = device.array(values, label="x"), device.zeros(values.size, np.float32, label="y")
+    device.launch(kernel, y, x, factor, count, groups=-(-count // 64), local=64).wait()
+    return y.numpy()
+
+
+# ----- results ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 65, 1000])
+def test_an_elementwise_kernel_of_any_size(device: rf.Device, count: int) -> None:
+    values = np.random.default_rng(count).standard_normal(1024).astype(np.float32)
+    expected = np.where(np.arange(1024) < count, values * np.float32(2.5), np.float32(0))
+    assert (run_scale(device, values, count, 2.5) == expected).all()
+
+
+def test_a_lone_kernel_is_launched_through_its_module(device: rf.Device) -> None:
+    module = device.load(build(SCALE))
+    x = device.array(np.ones(64, np.float32))
+    device.launch(module, x, x, 3.0, 64, groups=1, local=64).wait()
+    assert x.numpy().tolist() == [3.0] * 64
+
+
+def test_the_same_bytes_are_loaded_once(device: rf.Device) -> None:
+    first, second = device.load(build(SCALE)), device.load(build(SCALE))
+    assert first is second
+    first.free()
+    assert device.load(build(SCALE)) is not first
+
+
+def test_each_launch_has_its_arguments(device: rf.Device) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x = device.array(np.ones(64, np.float32))
+    outputs = [device.zeros(64, np.float32) for _ in range(12)]
+    for factor, y in enumerate(outputs):
+        device.launch(kernel, y, x, float(factor), 64, groups=1, local=64)
+    assert [y.numpy()[63] for y in outputs] == list(range(12))
+
+
+def test_local_memory_and_a_barrier(device: rf.Device) -> None:
+    kernel = device.load(build(LOCAL, WORDS=256))["reverse"]
+    y = device.zeros(512, np.uint32)
+    device.launch(kernel, y, groups=2, local=256).wait()
+    assert (y.numpy() == np.concatenate([np.arange(256)[::-1], 1000 + np.arange(256)[::-1]])).all()
+
+
+def test_a_bound_chain_runs_frame_after_frame(device: rf.Device) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x, y, z = (device.zeros(256, np.float32) for _ in range(3))
+    stream = device.record("chain").dispatch(kernel, (y, x, rf.Parameter("a"), 256), 4, 64)
+    stream.barrier().timestamp(0).dispatch(kernel, (z, y, 0.5, 256), 4, 64).barrier().copy(x, z)
+    bound = device.bind(stream, instances=2)
+    x.copy_from(np.arange(256, dtype=np.float32))
+    for _ in range(8):
+        job = bound.submit(a=4.0)
+    job.wait()
+    assert (x.numpy() == np.arange(256, dtype=np.float32) * 2.0**8).all()
+    assert len(job.timestamps) == 1 and 0 < job.timestamps[0] < (job.timings.gpu or 0)
+
+
+def test_a_graph_is_replayed_with_other_inputs(device: rf.Device) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x, y, z = (device.zeros(64, np.float32) for _ in range(3))
+    with device.capture() as graph:
+        device.launch(kernel, y, rf.Parameter("x", x), 2.0, 64, groups=1, local=64)
+        device.launch(kernel, z, y, 3.0, 64, groups=1, local=64)
+    bound = graph.bind(instances=2)
+    other = device.array(np.full(64, 7, np.float32))
+    bound.replay(inputs={"x": other}).wait()
+    assert z.numpy().tolist() == [42.0] * 64
+
+
+def test_the_ring_wraps(machine: Machine) -> None:
+    """4 KiB of ring are 256 submissions."""
+    with rf.Device(AmdDevice(machine, ring_bytes=4096), "kfd") as device:
+        kernel = device.load(build(SCALE))["scale"]
+        x = device.array(np.ones(64, np.float32))
+        for number in range(600):
+            job = device.launch(kernel, x, x, -1.0, 64, groups=1, local=64)
+            if number % 50 == 0:
+                job.wait()
+        assert x.numpy().tolist() == [1.0] * 64
+
+
+def test_the_timeline_moves_while_work_goes_on(machine: Machine) -> None:
+    with rf.Device(AmdDevice(machine, timeline_limit=5), "kfd") as device:
+        kernel = device.load(build(SCALE))["scale"]
+        x = device.array(np.ones(64, np.float32))
+        for _ in range(23):
+            job = device.launch(kernel, x, x, 2.0, 64, groups=1, local=64)
+        assert x.numpy()[0] == 2.0**23
+        assert job.point.timeline.moves == 5
+
+
+# ----- hidden arguments, dispatch packet ------------------------------------------------------------
+
+
+def test_the_dispatch_packet_tells_the_kernel_its_geometry(device: rf.Device) -> None:
+    source = """
+    kernel void packet(global uint* out) {
+      const constant uint* p = (const constant uint*)__builtin_amdgcn_dispatch_ptr();
+      for (int k = 0; k < 16; k++) out[k] = p[k];
+    }
+    """
+    kernel = device.load(build(source))["packet"]
+    out = device.zeros(16, np.uint32)
+    device.launch(kernel, out, groups=(2, 3, 4), local=(8, 4, 2)).wait()
+    packet = DISPATCH_PACKET.unpack(out.numpy().tobytes())
+    assert packet[2:5] == (8, 4, 2)
+    assert packet[6:9] == (16, 12, 8)
+    assert packet[11] == kernel.code.gpu_address + kernel.kernel.descriptor_address
+    assert packet[12] > 0, "the address of the arguments"
+
+
+def test_hidden_arguments_follow_each_geometry(device: rf.Device) -> None:
+    source = """
+    kernel void sizes(global uint* out) {
+      if (get_global_id(0) + get_global_id(1) + get_global_id(2)) return;
+      for (int k = 0; k < 3; k++) {
+        out[k] = get_num_groups(k); out[3 + k] = get_local_size(k); out[6 + k] = get_global_size(k);
+      }
+    }
+    """
+    kernel = device.load(build(source))["sizes"]
+    out = device.zeros(9, np.uint32)
+    for groups, local in (((2, 3, 4), (8, 4, 2)), ((5, 1, 1), (64, 1, 1))):
+        device.launch(kernel, out, groups=groups, local=local).wait()
+        total = [count * size for count, size in zip(groups, local)]
+        assert out.numpy().tolist() == [*groups, *local, *total]
+
+
+# ----- scratch memory -------------------------------------------------------------------------------
+
+
+def spilled(words: int, count: int, n: int) -> np.ndarray[Any, Any]:
+    i = np.arange(count, dtype=np.uint32)
+    return i * 3 + (i * 7 + n) % words
+
+
+def test_scratch_memory_grows_between_launches_and_old_streams_keep_theirs(device: rf.Device) -> None:
+    small, large = (device.load(build(PRIVATE, WORDS=words))["spill"] for words in (65, 513))
+    assert (small.private_bytes, large.private_bytes) >= (260, 2052)
+    y, z = device.zeros(256, np.uint32), device.zeros(256, np.uint32)
+    with device.capture() as graph:
+        device.launch(small, y, 5, groups=4, local=64)
+    bound = graph.bind()
+    job = device.launch(large, z, 9, groups=4, local=64)
+    assert job.stack_growth > 0
+    assert (z.numpy() == spilled(513, 256, 9)).all()
+    for _ in range(2):
+        y.copy_from(np.zeros(256, np.uint32))
+        bound.replay().wait()
+        assert (y.numpy() == spilled(65, 256, 5)).all()
+    assert device.launch(small, y, 5, groups=4, local=64).stack_growth == 0
+
+
+def test_scratch_of_one_device_does_not_raise_that_of_another(machine: Machine, device: rf.Device) -> None:
+    with rf.open("kfd:1", port=machine) as other:
+        before = other.memory_bytes
+        large = device.load(build(PRIVATE, WORDS=513))["spill"]
+        device.launch(large, device.zeros(64, np.uint32), 0, groups=1, local=64).wait()
+        assert other.memory_bytes == before
+
+
+# ----- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_kernel_of_four_arguments_takes_four(device: rf.Device, count: int) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x = device.zeros(64, np.float32)
+    with pytest.raises(rf.LaunchError, match=f"takes 4 arguments, {count} were given"):
+        device.launch(kernel, *(x, x, 1.0, 64, 0)[:count], groups=1, local=64)
+
+
+def test_nine_arguments_and_no_less(device: rf.Device) -> None:
+    names = "abcdefgh"
+    source = f"""kernel void nine(global uint* out, {", ".join(f"uint {n}" for n in names)}) {{
+      out[0] = {" + ".join(f"{k + 1}u * {n}" for k, n in enumerate(names))};
+    }}"""
+    kernel = device.load(build(source))["nine"]
+    out = device.zeros(1, np.uint32)
+    device.launch(kernel, out, *range(8), groups=1, local=1).wait()
+    assert out.numpy()[0] == sum((k + 1) * k for k in range(8))
+    with pytest.raises(rf.LaunchError, match="takes 9 arguments, 8 were given"):
+        device.launch(kernel, out, *range(7), groups=1, local=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**32, "does not fit uint32"),
+        (-1, "does not fit uint32"),
+        ("7", "uint32 wanted"),
+        (None, "uint32 wanted"),
+    ],
+)
+def test_scalars_are_checked(device: rf.Device, value: Any, message: str) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x = device.zeros(64, np.float32)
+    with pytest.raises(rf.LaunchError, match=message):
+        device.launch(kernel, x, x, 1.0, value, groups=1, local=64)
+
+
+def test_buffers_are_checked(machine: Machine, device: rf.Device) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x = device.zeros(64, np.float32)
+    with pytest.raises(rf.LaunchError, match="uses float32, the buffer holds int32"):
+        device.launch(kernel, device.zeros(64, np.int32), x, 1.0, 64, groups=1, local=64)
+    with pytest.raises(rf.LaunchError, match="not a multiple of 4"):
+        odd = device.zeros(260, np.uint8).offset_view(1, 256)
+        device.launch(kernel, odd, x, 1.0, 64, groups=1, local=64)
+    with rf.open("kfd:1", port=machine) as other:
+        with pytest.raises(rf.LaunchError, match="belongs to another device"):
+            device.launch(kernel, other.zeros(64, np.float32), x, 1.0, 64, groups=1, local=64)
+        with pytest.raises(rf.LaunchError, match="loaded on another device"):
+            other.launch(kernel, x, x, 1.0, 64, groups=1, local=64)
+    x.free()
+    with pytest.raises(rf.LaunchError, match="was freed"):
+        device.launch(kernel, x, x, 1.0, 64, groups=1, local=64)
+
+
+@pytest.mark.parametrize(
+    ("groups", "local", "message"),
+    [
+        (1, 1025, "1024"),
+        (1, (33, 32, 1), "1056 threads"),
+        (0, 64, "at least 1"),
+        (1 << 26, 64, "2\\^32"),
+        ((1, 1, 1, 1), 64, "dimensions"),
+        (1, None, "local= is missing"),
+    ],
+)
+def test_geometry_is_checked(device: rf.Device, groups: Any, local: Any, message: str) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x = device.zeros(64, np.float32)
+    with pytest.raises(rf.LaunchError, match=message):
+        device.launch(kernel, x, x, 1.0, 64, groups=groups, local=local)
+
+
+def test_a_grid_of_almost_2_to_the_32_work_items_is_accepted(device: rf.Device) -> None:
+    kernel = device.load(build(SCALE))["scale"]
+    x = device.zeros(64, np.float32)
+    stream = device.record().dispatch(kernel, (x, x, 1.0, 64), (1 << 26) - 1, 64)
+    assert len(stream.operations) == 1
+
+
+@pytest.mark.parametrize(("words", "fits"), [(16384, True), (16385, False)])
+def test_local_memory_up_to_its_limit(device: rf.Device, words: int, fits: bool) -> None:
+    module = device.load(build(LOCAL, WORDS=words)) if fits else None
+    if module is not None:
+        y = device.zeros(64, np.uint32)
+        device.launch(module["reverse"], y, groups=1, local=64).wait()
+        assert y.numpy()[0] == 63
+    else:
+        with pytest.raises(rf.RingfenceError, match=r"65536|local memory"):
+            device.load(build(LOCAL, WORDS=words))["reverse"]
+
+
+def test_dynamic_local_memory_counts(device: rf.Device) -> None:
+    module = device.load(build(LOCAL, WORDS=8192))
+    assert module.kernel("reverse", dynamic_lds_bytes=32768).lds_bytes == 65536
+    with pytest.raises(rf.PackageError, match="needs 65540 bytes of local memory"):
+        module.kernel("reverse", dynamic_lds_bytes=32772)
+
+
+def test_a_code_object_of_another_chip_is_refused(device: rf.Device) -> None:
+    with pytest.raises(rf.PackageError, match="compiled for gfx1101, this device is a gfx1100"):
+        device.load(build(SCALE, arch="gfx1101"))
+
+
+def test_an_unknown_machine_number_is_refused(device: rf.Device) -> None:
+    data = bytearray(build(SCALE))
+    data[48] = 0xFE  # e_flags, EF_AMDGPU_MACH
+    with pytest.raises(rf.PackageError, match="0xfe"):
+        device.load(bytes(data))
+
+
+def test_an_unknown_relocation_is_refused(device: rf.Device) -> None:
+    data = build(SCALE)
+    with pytest.raises(rf.PackageError):
+        device.load(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize(
+    "kind", ["hidden_printf_buffer", "hidden_hostcall_buffer", "hidden_heap_v1", "hidden_queue_ptr"]
+)
+def test_a_hidden_argument_that_cannot_be_supplied_is_named(device: rf.Device, kind: str) -> None:
+    source = load_code_object(build(SCALE))
+    kernel = source.kernels["scale"]
+    assert kernel.metadata is not None
+    arguments = tuple(
+        notes.Argument(each.offset, each.size, notes.ArgumentKind(kind)) if each.value_kind.hidden else each
+        for each in kernel.metadata.args
+    )
+    changed = {field: getattr(kernel.metadata, field) for field in kernel.metadata.__struct_fields__}
+    object_ = type(source)(
+        source.arch, source.version, source.flags, source.image, source.pointers, source.code,
+        {"scale": type(kernel)(kernel.name, kernel.descriptor_address, kernel.descriptor, kernel.entry,
+                               notes.KernelMetadata(**(changed | {"args": arguments})))},
+        source.symbols, source.metadata,
+    )  # fmt: skip
+    with pytest.raises(rf.PackageError, match=kind):
+        device.load(object_)["scale"]
+
+
+def test_a_kernel_that_does_not_exist_is_named(device: rf.Device) -> None:
+    with pytest.raises(rf.PackageError, match="no kernel 'nope'; it has: scale"):
+        device.load(build(SCALE))["nope"]
+
+
+# ----- copies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset", "nbytes"), [(0, 4096), (4, 100), (1, 999), (3, 1), (16, 4000)])
+def test_kernel_copies_are_exact(device: rf.Device, offset: int, nbytes: int) -> None:
+    source = np.random.default_rng(nbytes).integers(0, 256, 5000, np.uint8)
+    x, y = device.array(source), device.zeros(5000, np.uint8)
+    result = device.copy(y.offset_view(offset, nbytes), x.offset_view(offset, nbytes))
+    assert result.path is rf.CopyPath.KERNEL
+    expected = np.zeros(5000, np.uint8)
+    expected[offset : offset + nbytes] = source[offset : offset + nbytes]
+    assert (y.numpy() == expected).all()
+
+
+@pytest.mark.parametrize("nbytes", [1, 4096, (2 << 20) + 4, (5 << 20) + 3])
+def test_memory_that_the_cpu_does_not_reach_is_copied_through_the_hosts(
+    device: rf.Device, nbytes: int
+) -> None:
+    data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    x = device.array(data, cache="device")
+    assert x.host_address is None
+    assert (x.numpy() == data).all()
+    out = np.zeros_like(data)
+    result = device.copy(out, x)
+    assert result.path is rf.CopyPath.STAGED and "does not reach" in result.reason
+    assert (out == data).all()
+    with pytest.raises(rf.LeaseError, match="not mapped into the CPU"):
+        x.view()
+
+
+def test_without_a_large_bar_everything_still_works_through_staging() -> None:
+    with Machine(("gfx1100",), large_bar=False) as machine, rf.open("kfd", port=machine) as device:
+        x = device.array(np.arange(1000, dtype=np.float32))
+        assert x.host_address is None
+        kernel = device.load(build(SCALE))["scale"]
+        y = device.zeros(1000, np.float32)
+        device.launch(kernel, y, x, 2.0, 1000, groups=16, local=64).wait()
+        assert (y.numpy() == np.arange(1000) * 2).all()
+        with pytest.raises(rf.PortError, match="no large BAR"):
+            device.empty(16, np.float32, cache="writecombine")
+
+
+# ----- memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset", "count"), [(0, 64), (4, 1000), (4092, 33), (12, 1)])
+def test_imported_memory_is_computed_on_in_place(device: rf.Device, offset: int, count: int) -> None:
+    block = np.zeros(16384, np.uint8)
+    start = -block.ctypes.data % 4096 + offset
+    array = block[start : start + 4 * count].view(np.float32)
+    array[:] = np.arange(count)
+    kernel, y = device.load(build(SCALE))["scale"], device.import_array(array)
+    device.launch(kernel, y, y, 3.0, count, groups=-(-count // 64), local=64).wait()
+    assert (array == np.arange(count) * 3).all()
+    assert block[:start].sum() + block[start + 4 * count :].sum() == 0
+
+
+def test_imports_of_nothing_and_of_unmapped_memory_are_lease_errors(device: rf.Device) -> None:
+    for pointer, nbytes in ((0, 64), (1 << 40, 0), (1 << 46, 4096)):
+        with pytest.raises(rf.LeaseError):
+            device.import_array(pointer, nbytes)
+
+
+def test_running_out_of_memory_names_the_owners() -> None:
+    with Machine(("gfx1100",), memory_bytes=128 << 20) as machine, rf.open("kfd", port=machine) as device:
+        weights = device.empty(32 << 20, np.uint8, "weights")
+        with pytest.raises(rf.PortError, match=f"ENOMEM.*{32 << 20} of 'weights'"):
+            device.empty(100 << 20, np.uint8, "activations")
+        weights.free()
+        device.empty(32 << 20, np.uint8, "activations")
+
+
+def test_opening_and_closing_a_hundred_times_leaks_nothing(machine: Machine) -> None:
+    def once() -> None:
+        with rf.open("kfd:0", port=machine) as device:
+            run_scale(device, np.ones(64, np.float32), 64, 2.0)
+
+    once()
+    gc.collect()
+    before = machine.live_objects()
+    for _ in range(100):
+        once()
+    gc.collect()
+    assert machine.live_objects() == before
+
+
+def test_the_scalar_of_an_unknown_type_takes_bytes_of_its_size(device: rf.Device) -> None:
+    source = """
+    typedef struct { float scale; uint count; } Options;
+    kernel void options(global float* out, Options options) { out[options.count] = options.scale; }
+    """
+    kernel = device.load(build(source))["options"]
+    out = device.zeros(8, np.float32)
+    device.launch(kernel, out, struct.pack("<fI", 2.5, 3), groups=1, local=1).wait()
+    assert out.numpy()[3] == 2.5
+    with pytest.raises(rf.LaunchError, match="does not fit 8 bytes"):
+        device.launch(kernel, out, b"1234567", groups=1, local=1)
+
+
+def test_opencl_c_is_compiled_for_the_device(device: rf.Device) -> None:
+    kernel = device.compile(SCALE, "scale")
+    x = device.array(np.ones(64, np.float32))
+    device.launch(kernel, x, x, 3.0, 64, groups=1, local=64).wait()
+    assert x.numpy()[0] == 3.0
+    with pytest.raises(rf.CompileError, match="nonsense"):
+        device.compile("kernel void k(global nonsense* p) {}")
+    with pytest.raises(rf.PackageError, match="no kernel 'other'"):
+        device.compile(SCALE, "other")
+
+
+def test_kernels_of_wave64_run_with_waves_of_64(device: rf.Device) -> None:
+    source = (
+        "kernel void lanes(global uint* out) { out[get_global_id(0)] = __builtin_amdgcn_wavefrontsize(); }"
+    )
+    kernel = device.load(compile_opencl(source, wave=64)).kernel()
+    out = device.zeros(96, np.uint32)
+    device.launch(kernel, out, groups=1, local=96).wait()
+    assert kernel.wave == 64 and out.numpy().tolist() == [64] * 96
+
+
+SPEED_ONLY = ("s_clause", "s_delay_alu", "s_nop", "s_cbranch_execz")
+
+
+def test_flipping_a_word_of_machine_code_changes_the_result_or_faults() -> None:
+    data = build(SCALE)
+    source = load_code_object(data)
+    kernel = source.kernels["scale"]
+    start = kernel.entry
+    values = np.linspace(1, 2, 64, dtype=np.float32)
+    expected = np.where(np.arange(64) < 48, 2 * values, np.float32(0))
+    checked = 0
+    for instruction in decode_program(source.image, start):
+        if instruction.name == "s_endpgm":
+            break
+        if instruction.name in SPEED_ONLY:
+            continue
+        image = bytearray(source.image)
+        image[instruction.pc : instruction.pc + 4] = (~instruction.words[0] & 0xFFFFFFFF).to_bytes(
+            4, "little"
+        )
+        with rf.open("virtual:gfx1100") as device:
+            x, y = device.array(values), device.zeros(64, np.float32)
+            try:
+                changed = device.load(replace(source, image=bytes(image)))["scale"]
+                device.launch(changed, y, x, 2.0, 48, groups=1, local=64).wait()
+                assert not (y.numpy() == expected).all(), instruction.text
+            except rf.DeviceLost:
+                pass
+        checked += 1
+    assert checked > 8
