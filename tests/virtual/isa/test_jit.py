@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,3 +134,35 @@ def test_a_compiler_process_that_dies_is_reported_and_replaced(
 
 def test_a_death_is_a_compile_error() -> None:
     assert issubclass(jit.WorkerDied, CompileError)
+
+
+SCATTERED = """
+import ctypes
+from ringfence.virtual.isa import jit
+
+COUNT = 1 << 16
+table = ", ".join(f"i32 {k}" for k in range(COUNT))
+code = jit.compile_ir(f'''
+@table = private constant [{COUNT} x i32] [{table}]
+define i32 @run(i64 %k) {{
+  %at = getelementptr [{COUNT} x i32], ptr @table, i64 0, i64 %k
+  %found = load i32, ptr %at
+  ret i32 %found
+}}
+''')
+loader = jit.Loader()
+mmap = ctypes.CDLL(None).mmap
+mmap.restype, mmap.argtypes = ctypes.c_size_t, [ctypes.c_size_t] * 2 + [ctypes.c_int] * 3 + [ctypes.c_long]
+reserve = lambda size: mmap(0, size, 0, 0x4022, -1, 0)  # private, anonymous, without memory behind it
+far = reserve(8 << 30)
+while reserve(4 * COUNT) > far:  # no room for the table is left near small pieces of code
+    pass
+run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)(loader.load("x", code, "run"))
+print(run(COUNT - 1))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mmap's flags are those of Linux")
+def test_code_finds_its_constants_where_address_space_is_scattered() -> None:
+    done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "65535\n"), done.stderr

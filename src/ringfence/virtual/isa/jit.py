@@ -256,7 +256,9 @@ class Loader:
     def __init__(self) -> None:
         llvm, machine, _ = host()
         self._llvm = llvm
-        self._jit = llvm.create_lljit_compiler(machine)
+        # JITLink puts code and constants of an object next to each other. The older loader maps each apart,
+        # and aborts if they end up more than 2 GiB apart, as where much address space is reserved.
+        self._jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
         self._libraries: list[Any] = []
 
     def load(self, name: str, object_code: bytes, symbol: str) -> int:

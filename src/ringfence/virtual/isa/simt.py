@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 CONTEXT_FIELDS = (
     "ranges",  # table of {start, end, host - gpu, writable}, u64 each, sorted by start
@@ -223,26 +223,23 @@ class Emitter:
         name = f"llvm.masked.scatter.{self.suffix(vector)}.{self.suffix(self.ptrs)}"
         self.call_void(name, (vector, value), (f"{self.ptrs} align {align}", pointers), (self.mask, mask))
 
-    def fault_if(self, bad: str, kind: int, pc: int, address: str) -> None:
-        """Leave ``strip`` with a fault where ``bad`` has a lane; ``address`` is an ``<n x i64>``."""
+    def fault_if(self, bad: str, kind: int, pc: int, address: str | Callable[[], str]) -> None:
+        """Leave ``strip`` with a fault where ``bad`` has a lane.
+
+        ``address`` is an ``<n x i64>``, or emits it where it is needed.
+        """
         hit, go = self.block("fault"), self.block("ok")
         self.line(f"br i1 {self.any(bad)}, label %{hit}, label %{go}, !prof !0")
         self.label(hit)
-        self.report(kind, pc, self.mask_bits(bad), address)
+        self.report(kind, pc, self.mask_bits(bad), address if isinstance(address, str) else address())
         self.line(f"ret i32 {FAULT}")
         self.label(go)
 
     def report(self, kind: int, pc: int, bits: str, address: str) -> None:
         """Store a fault record: the first lane of ``bits`` and its address."""
-        wide = self._as_i64(self.first_lane(bits))
-        where = self.new(f"extractelement {self.i64} {address}, i64 {wide}")
-        for name, value in (("kind", str(kind)), ("pc", str(pc)), ("lane", wide), ("address", where)):
-            self.line(f"store i64 {value}, ptr {self.field_address('fault_' + name)}, align 8")
-
-    def _as_i64(self, bits: str) -> str:
-        if self.lanes == 64:
-            return bits
-        return self.new(f"{'zext' if self.lanes < 64 else 'trunc'} {self.bits} {bits} to i64")
+        self.helpers.add("report")
+        self.line(f"store {self.i64} {address}, ptr %scratch, align 64")
+        self.line(f"call void @report(ptr %ctx, i64 {kind}, i64 {pc}, {self.bits} {bits}, ptr %scratch)")
 
     def translate(self, address: str, mask: str, length: int, write: bool, pc: int, site: int) -> str:
         """Return host addresses (``<n x i64>``) of GPU addresses; every access is checked.
@@ -287,18 +284,62 @@ def _lane_as_bits(lanes: int) -> str:
     return f"{'trunc' if lanes < 64 else 'zext'} i64 %lane to i{lanes}"
 
 
-def lookup_function(lanes: int) -> str:
-    """Return IR of ``lookup``: translate %addresses in place, or fill the fault record and return false."""
+def report_function(lanes: int) -> str:
+    """Return IR of ``report``: store a fault record of the first lane of %mask."""
     bits = f"i{lanes}"
-    parameters = f"ptr %ctx, ptr %site, ptr %addresses, {bits} %mask, i64 %length, i64 %write, i64 %pc"
+    wide = "add i64 %first, 0" if lanes == 64 else f"{'zext' if lanes < 64 else 'trunc'} {bits} %first to i64"
     record = {"fault_kind": "%kind", "fault_pc": "%pc", "fault_lane": "%lane", "fault_address": "%a"}
-    fault = "\n".join(
+    return f"""
+define internal void @report(ptr %ctx, i64 %kind, i64 %pc, {bits} %mask, ptr %addresses) #1 {{
+entry:
+  %zeros = call {bits} @llvm.cttz.{bits}({bits} %mask, i1 false)
+  %first = and {bits} %zeros, {lanes - 1}
+  %lane = {wide}
+  %ap = getelementptr i64, ptr %addresses, i64 %lane
+  %a = load i64, ptr %ap, align 8
+{_stores(record)}
+  ret void
+}}
+"""
+
+
+def _stores(record: dict[str, str]) -> str:
+    """Return IR that stores values to fields of the context."""
+    return "\n".join(
         f"  %fp{i} = getelementptr i8, ptr %ctx, i64 {CONTEXT[name]}\n"
         f"  store i64 {value}, ptr %fp{i}, align 8"
         for i, (name, value) in enumerate(record.items())
     )
+
+
+NEAR_BITS = 31  # a window of ``lookup_near`` is a part of an aligned block of 2^31 bytes
+
+
+def lookup_function(lanes: int, *, near: bool = False) -> str:
+    """Return IR of ``lookup``: translate %addresses in place, or fill the fault record and return false.
+
+    The site then holds the range of the last lane. With ``near`` the function is called ``lookup_near``, and
+    the site holds only the part of the range in which the high halves of addresses are the same.
+    """
+    bits = f"i{lanes}"
+    window = """
+  %size1 = add i64 %usable, 1
+  store i64 %start, ptr %site, align 8"""
+    if near:
+        window = f"""
+  %limit = sub i64 %end, %length
+  %limit1 = add i64 %limit, 1
+  %block = and i64 %a, {-(1 << NEAR_BITS)}
+  %next_block = add i64 %block, {1 << NEAR_BITS}
+  %low_end = call i64 @llvm.umax.i64(i64 %start, i64 %block)
+  %high_end = call i64 @llvm.umin.i64(i64 %limit1, i64 %next_block)
+  %size1 = sub i64 %high_end, %low_end
+  store i64 %low_end, ptr %site, align 8"""
+    parameters = f"ptr %ctx, ptr %site, ptr %addresses, {bits} %mask, i64 %length, i64 %write, i64 %pc"
+    record = {"fault_kind": "%kind", "fault_pc": "%pc", "fault_lane": "%lane", "fault_address": "%a"}
+    fault = _stores(record)
     return f"""
-define internal i1 @lookup({parameters}) #1 {{
+define internal i1 @{"lookup_near" if near else "lookup"}({parameters}) #1 {{
 entry:
   %tp = getelementptr i8, ptr %ctx, i64 {CONTEXT["ranges"]}
   %table = load ptr, ptr %tp, align 8
@@ -356,11 +397,9 @@ check:
   %ok = and i1 %inside, %allowed
   br i1 %ok, label %remember, label %fault
 remember:
-  %usable = sub i64 %size, %length
-  %usable1 = add i64 %usable, 1
-  store i64 %start, ptr %site, align 8
+  %usable = sub i64 %size, %length{window}
   %s1 = getelementptr i8, ptr %site, i64 8
-  store i64 %usable1, ptr %s1, align 8
+  store i64 %size1, ptr %s1, align 8
   %s2 = getelementptr i8, ptr %site, i64 16
   store i64 %delta, ptr %s2, align 8
   %h = add i64 %a, %delta
@@ -405,16 +444,6 @@ done:
   ret void
 }}
 """
-
-
-def scatter_function(element: str) -> str:
-    """Return the body of a narrow scatter: store %values[lane] at %addresses[lane]."""
-    return f"""  %ap = getelementptr i64, ptr %addresses, i64 %lane
-  %a = load ptr, ptr %ap, align 8
-  %vp = getelementptr i32, ptr %values, i64 %lane
-  %v = load i32, ptr %vp, align 4
-  %t = trunc i32 %v to {element}
-  store {element} %t, ptr %a, align 1"""
 
 
 def atomic_function(operation: str) -> str:
@@ -554,7 +583,9 @@ def module(emitter: Emitter, strip_allocas: Sequence[str], helper_texts: Sequenc
     allocas = "\n".join(strip_allocas)
     body = "\n".join(emitter.lines)
     declarations = dict(emitter.declarations)
-    declarations["llvm.umin.i64"] = "declare i64 @llvm.umin.i64(i64, i64)"
+    for name in ("llvm.umin.i64", "llvm.umax.i64"):
+        declarations[name] = f"declare i64 @{name}(i64, i64)"
+    declarations[f"llvm.cttz.i{n}"] = f"declare i{n} @llvm.cttz.i{n}(i{n}, i1)"
     declarations["llvm.memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     width = min(512, 32 * n)
     vector = f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
@@ -568,6 +599,9 @@ def module(emitter: Emitter, strip_allocas: Sequence[str], helper_texts: Sequenc
         f"attributes #2 = {{ nounwind noinline {vector} }}",
         '!0 = !{!"branch_weights", i32 1, i32 1000000}',
     ]
-    if "lookup" in emitter.helpers:
-        parts.insert(2, lookup_function(n))
+    for name, near in (("lookup", False), ("lookup_near", True)):
+        if name in emitter.helpers:
+            parts.insert(2, lookup_function(n, near=near))
+    if "report" in emitter.helpers:
+        parts.insert(2, report_function(n))
     return "\n".join(parts)

@@ -6,13 +6,14 @@ loaded from the input arrays, and what they leave in the result registers is sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from oracle.llvm import assemble
 from ringfence.errors import FaultReport
@@ -33,6 +34,11 @@ USER, X = 8, "s8"
 """User registers, and the register behind them: the number of the work-group."""
 RESULT = 40
 """The first result register of each operation."""
+
+SLOW = pytest.mark.conformance
+"""For repetitions of a test that run with ``make conformance`` only."""
+EITHER_WAVE = [32, pytest.param(64, marks=SLOW)]
+"""Parameters of tests that need not try both wave sizes each time."""
 
 COVERED: dict[str, set[str]] = {}
 """Instruction -> the tests that check what it does."""
@@ -144,11 +150,14 @@ def batch(
     flags: int = CLAMP_IEEE,
     wave: int = 32,
     before: Sequence[str] = (),
+    arrays: Mapping[int, Array] | None = None,
+    lds_bytes: int = 4096,
 ) -> list[Words]:
     """Run operations on all rows of ``inputs`` and return the results, each of shape (rows, dwords).
 
     Inputs are arrays of 1, 2, 4 or 8 byte elements, one row a lane; rows are padded to whole waves. 16-bit
-    inputs lie in the low half of their register. ``before`` is assembly that runs first.
+    inputs lie in the low half of their register. ``before`` is assembly that runs first, ``arrays`` are more
+    memory by GPU address.
     """
     rows = len(inputs[0])
     waves = -(-rows // wave)
@@ -164,7 +173,8 @@ def batch(
     result = np.zeros((waves, slot, wave), np.uint32)
     memory = Memory()
     arguments = np.array([INPUT, OUTPUT], np.uint64)
-    for address, array in ((ARGUMENTS, arguments), (INPUT, np.ascontiguousarray(table)), (OUTPUT, result)):
+    own = {ARGUMENTS: arguments, INPUT: np.ascontiguousarray(table), OUTPUT: result}
+    for address, array in {**own, **(arrays or {})}.items():
         memory.add(address, array)
     launch = dispatch(
         code(tuple(lines), wave),
@@ -172,6 +182,7 @@ def batch(
         local=(wave, 1, 1),
         rsrc1=rsrc1(mode, flags),
         wave=wave,
+        lds_bytes=lds_bytes,
     )
     report = executor.run(launch, memory.space)
     assert report is None, report

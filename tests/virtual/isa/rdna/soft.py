@@ -258,7 +258,7 @@ def special(kind: str) -> Array:
     return np.array(values, f.unsigned)
 
 
-def pairs(kind: str, count: int = 2, rows: int = 1200, seed: int = 5) -> list[Array]:
+def pairs(kind: str, count: int = 2, rows: int = 700, seed: int = 5) -> list[Array]:
     """Return ``count`` columns: combinations of special numbers, and random ones of similar exponents."""
     f, rng, values = FORMATS[kind], np.random.default_rng(seed), special(kind)
     if count == 2:

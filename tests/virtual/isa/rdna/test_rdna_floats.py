@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from ringfence.virtual.isa.rdna.executor import Executor
-from virtual.isa.rdna.harness import CLAMP_IEEE, Array, Op, batch, covers
+from virtual.isa.rdna.harness import CLAMP_IEEE, SLOW, Array, Op, batch, covers
 from virtual.isa.rdna.soft import FORMATS, Rules, each, pairs, report, special
 
 KEEP, FLUSH = 0xF0, 0x00
 MODES = [KEEP, FLUSH, 0x50, 0xA0, 0xC0, 0x30, 0xF5, 0xFA, 0xFF, 0x05, 0x0F]
 """Denormals kept, flushed, flushed in inputs or results only, of one half only; then the rounding modes."""
 KINDS = ("f16", "f32", "f64")
+SOME_MODES = (KEEP, FLUSH, 0xF5)
+KINDS_AND_MODES = [
+    pytest.param(kind, mode, id=f"{kind}-{mode:#x}", marks=() if mode in modes else SLOW)
+    for kind, modes in (("f16", SOME_MODES[:1]), ("f32", SOME_MODES), ("f64", SOME_MODES[1:2]))
+    for mode in MODES
+]
 
 
 def values(kind: str, words: Array) -> Array:
@@ -88,16 +94,14 @@ def dx9(rules: Rules, a: int, b: int, value: int, zero: int) -> int:
 @covers("v_add_f16", "v_sub_f16", "v_subrev_f16", "v_mul_f16", "v_fmamk_f16", "v_fmaak_f16")
 @covers("v_add_f32", "v_sub_f32", "v_subrev_f32", "v_mul_f32", "v_mul_dx9_zero_f32", "v_fmamk_f32")
 @covers("v_fmaak_f32", "v_add_f64", "v_mul_f64")
-@pytest.mark.parametrize("mode", MODES, ids=hex)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), KINDS_AND_MODES)
 def test_sums_and_products(amd: Executor, kind: str, mode: int) -> None:
     check(amd, kind, mode, 2, TWO[kind])
 
 
 @covers("v_fma_f16", "v_fma_f32", "v_fma_f64", "v_fma_dx9_zero_f32", "v_fmac_f16", "v_fmac_f32")
 @covers("v_fmac_dx9_zero_f32")
-@pytest.mark.parametrize("mode", MODES, ids=hex)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "mode"), KINDS_AND_MODES)
 def test_fused_multiply_add(amd: Executor, kind: str, mode: int) -> None:
     cases: list[Case] = [(f"v_fma_{kind} {{d}}, {{0}}, {{1}}, {{2}}", lambda r: r.fma)]
     if kind == "f32":
@@ -111,6 +115,44 @@ def test_fused_multiply_add(amd: Executor, kind: str, mode: int) -> None:
         text = "v_fmac_dx9_zero_f32 {d}, {0}, {1}"
         cases.append((text, lambda r: lambda a, b, c: dx9(r, a, b, r.fma(a, b, c), r.finish(r.operand(c)))))
     check(amd, kind, mode, 3, cases, start=2)
+
+
+def arithmetic(kind: str) -> list[Case]:
+    return [
+        (f"v_add_{kind} {{d}}, {{0}}, {{1}}", lambda r: r.add),
+        (f"v_mul_{kind} {{d}}, {{0}}, {{1}}", lambda r: r.multiply),
+        (f"v_fma_{kind} {{d}}, {{0}}, {{1}}, {{0}}", lambda r: lambda a, b: r.fma(a, b, a)),
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_setting_of_mode_at_run_time(amd: Executor, kind: str) -> None:
+    """Each of 256 waves sets rounding and denormals of all formats to its own number."""
+    rng, columns = np.random.default_rng(6), pairs(kind, 2, rows=5000)
+    order = np.resize(rng.permutation(len(columns[0])), 256 * 32)
+    inputs = [column[order] for column in columns]
+    cases = arithmetic(kind)
+    before = ["s_setreg_b32 hwreg(HW_REG_MODE, 0, 8), s8"]
+    found = batch(amd, [Op(text, width(kind)) for text, _ in cases], inputs, before=before)
+    for (text, reference), words in zip(cases, found, strict=True):
+        results = values(kind, words)
+        for mode in range(256):
+            rows = slice(32 * mode, 32 * mode + 32)
+            mine = [column[rows] for column in inputs]
+            problem = report(kind, mine, results[rows], each(reference(Rules.of(mode, kind)), *mine))
+            assert not problem, f"{text} in MODE {mode:#x}: {problem}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_setting_of_denormals_that_is_known_ahead(amd: Executor, kind: str) -> None:
+    inputs = pairs(kind, 2, rows=200)
+    cases = [(setting, text, reference) for setting in range(16) for text, reference in arithmetic(kind)]
+    operations = [Op(f"s_denorm_mode {setting}; {text}", width(kind)) for setting, text, _ in cases]
+    found = batch(amd, operations, inputs)
+    for (setting, text, reference), words in zip(cases, found, strict=True):
+        wanted = each(reference(Rules.of(setting << 4, kind)), *inputs)
+        problem = report(kind, inputs, values(kind, words), wanted)
+        assert not problem, f"{text} after s_denorm_mode {setting}: {problem}"
 
 
 def minmax(which: str, *, ieee: bool = True) -> Callable[[Rules], Callable[[int, int], int]]:

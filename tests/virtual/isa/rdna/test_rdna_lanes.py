@@ -269,3 +269,57 @@ def test_registers_are_chosen_by_m0(amd: Executor) -> None:
     ):
         for k in range(6):
             assert (words[:, k] == changes.get(k, plain[k])).all(), k
+
+
+# --- interpolation ---
+
+
+def quad(values: Array, lane: int) -> Array:
+    """Return in every lane what a lane of its quad has."""
+    return values[(np.arange(len(values)) & ~3) + lane]
+
+
+@covers("v_interp_p10_f32", "v_interp_p2_f32", "v_interp_p10_f16_f32", "v_interp_p2_f16_f32")
+def test_interpolation_reads_fixed_lanes_of_a_quad_active_or_not(amd: Executor) -> None:
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.integers(-20, 20, 32).astype(np.float32) for _ in "abc")
+    halves = [np.ascontiguousarray(x.astype(np.float16)).view(np.uint16) for x in (a, c)]
+    few = "s_mov_b32 exec_lo, 0x9; {}; s_mov_b32 exec_lo, -1"
+    texts = [
+        "v_interp_p10_f32 {d}, {0}, {1}, -{2}",
+        "v_interp_p2_f32 {d}, {0}, {1}, {2}",
+        "v_interp_p10_f16_f32 {d}, {3}, {1}, {4}",
+        "v_interp_p2_f16_f32 {d}, {3}, {1}, {2}",
+    ]
+    found = batch(amd, [Op(few.format(text), start=0) for text in texts], [a, b, c, *halves])
+    wanted = [
+        quad(a, 1) * b - quad(c, 0),
+        quad(a, 2) * b + c,
+        quad(a, 1) * b + quad(c, 0),
+        quad(a, 2) * b + c,
+    ]
+    for lane in (0, 3):
+        for words, values in zip(found[:3], wanted, strict=False):
+            assert words[lane, 0] == values[lane : lane + 1].view(np.uint32)[0]
+        half = values_as_half(wanted[3][lane])
+        assert found[3][lane, 0] == int(a.view(np.uint32)[lane]) & 0xFFFF0000 | half
+    assert all(words[1, 0] == a.view(np.uint32)[1] for words in found)
+
+
+def values_as_half(value: float) -> int:
+    return int(np.array([value], np.float16).view(np.uint16)[0])
+
+
+@covers("v_interp_p10_rtz_f16_f32", "v_interp_p2_rtz_f16_f32")
+def test_interpolation_with_rtz_truncates(amd: Executor) -> None:
+    one = np.full(32, 0x3C00, np.uint16)
+    almost = np.full(32, 1.5 * 2.0**-24, np.float32)  # three quarters of a unit of 1.0
+    above = np.full(32, 1 + 1.5 * 2.0**-11, np.float32)
+    operations = [
+        Op("v_interp_p10_f16_f32 {d}, {0}, {1}, {0}"),
+        Op("v_interp_p10_rtz_f16_f32 {d}, {0}, {1}, {0}"),
+        Op("v_mov_b32 {d}, 0; v_mov_b32 v20, 0; v_interp_p2_f16_f32 {d}, {0}, {2}, v20"),
+        Op("v_mov_b32 {d}, 0; v_interp_p2_rtz_f16_f32 {d}, {0}, {2}, v20"),
+    ]
+    found = batch(amd, operations, [one, almost, above])
+    assert [int(words[0, 0]) for words in found] == [0x3F800001, 0x3F800000, 0x3C01, 0x3C00]

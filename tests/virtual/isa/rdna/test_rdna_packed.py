@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ringfence.virtual.isa.rdna.executor import Executor
-from virtual.isa.rdna.harness import CLAMP_IEEE, Array, Op, batch, covers
+from virtual.isa.rdna.harness import CLAMP_IEEE, EITHER_WAVE, Array, Op, batch, covers
 from virtual.isa.rdna.soft import F16, F32, Rules, each, pairs, report
 
 Half = Callable[..., int]
@@ -298,7 +298,7 @@ def matrix_text(name: str, sizes: tuple[int, int], count: int, modifiers: str = 
     "v_wmma_f16_16x16x16_f16",
     "v_wmma_bf16_16x16x16_bf16",
 )
-@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("wave", EITHER_WAVE)
 def test_float_matrices(amd: Executor, wave: int) -> None:
     rng, count = np.random.default_rng(5), 256 // wave
     a, b = rng.integers(-8, 9, (16, 16)).astype(np.float32), rng.integers(-8, 9, (16, 16)).astype(np.float32)
@@ -339,7 +339,7 @@ def test_float_matrices(amd: Executor, wave: int) -> None:
 
 
 @covers("v_wmma_i32_16x16x16_iu8", "v_wmma_i32_16x16x16_iu4")
-@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("wave", EITHER_WAVE)
 def test_integer_matrices(amd: Executor, wave: int) -> None:
     rng, count = np.random.default_rng(5), 256 // wave
     c = rng.integers(-1000, 1000, (16, 16)).astype(np.int32)
@@ -371,7 +371,12 @@ def test_integer_matrices_saturate_with_clamp(amd: Executor) -> None:
 # --- pairs of operations ---
 
 
-@covers("vopd")
+DUAL = ("mul_f32", "add_f32", "sub_f32", "subrev_f32", "max_f32", "min_f32", "mul_dx9_zero_f32",
+        "fmac_f32", "fmaak_f32", "fmamk_f32", "mov_b32", "cndmask_b32", "add_nc_u32", "lshlrev_b32",
+        "and_b32")  # fmt: skip
+
+
+@covers(*(f"v_dual_{name}" for name in DUAL))
 def test_dual_operations_compute_both_halves(amd: Executor) -> None:
     a, b = pairs("f32", 2, rows=300)
     r = Rules(F32)
@@ -414,13 +419,23 @@ def test_dual_operations_compute_both_halves(amd: Executor) -> None:
             assert not problem, f"{text}: {problem}"
 
 
+@covers("v_dual_dot2acc_f32_f16", "v_dual_dot2acc_f32_bf16")
 def test_dual_dot_products_accumulate(amd: Executor) -> None:
     a, b = small_halves(32, 1), small_halves(32, 2)
     text = "v_mov_b32 v4, {0}; v_mov_b32 v5, {1}; v_mov_b32 v40, 1.0; v_mov_b32 v41, 2.0;"
     text += "v_dual_dot2acc_f32_f16 v40, v2, v3 :: v_dual_dot2acc_f32_f16 v41, v4, v5"
     (words,) = batch(amd, [Op(text, 2)], [a, b])
     x, y = (w.view(np.float16).reshape(-1, 2).astype(np.float32) for w in (a, b))
-    assert (words.view(np.float32) == ((x * y).sum(1)[:, None] + np.array([1.0, 2.0], np.float32))).all()
+    sums = (x * y).sum(1)
+    assert (words.view(np.float32) == sums[:, None] + np.array([1.0, 2.0], np.float32)).all()
+    a, b = (
+        (w.view(np.uint32) >> 16).reshape(-1, 2) for w in (np.ascontiguousarray(x), np.ascontiguousarray(y))
+    )
+    packed = [(w[:, 0] | w[:, 1] << 16).astype(np.uint32) for w in (a, b)]
+    text = text.replace("dot2acc_f32_f16 v40", "dot2acc_f32_bf16 v40")
+    text = text.replace(":: v_dual_dot2acc_f32_f16 v41, v4, v5", ":: v_dual_mov_b32 v41, v4")
+    (words,) = batch(amd, [Op(text, 2)], packed)
+    assert (words[:, 0].view(np.float32) == sums + 1).all()
 
 
 def test_dual_operations_read_all_sources_before_they_write(amd: Executor) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ringfence.hardware.adreno.ir3 import Instruction
+from ringfence.virtual.isa.ir3.access import uniform_host
 from ringfence.virtual.isa.ir3.code import refuse
-from ringfence.virtual.isa.ir3.memory import TYPE_BYTES, global_address, translate_uniform
+from ringfence.virtual.isa.ir3.memory import TYPE_BYTES, global_address
 from ringfence.virtual.isa.ir3.registers import CONSTANT_WORDS
 from ringfence.virtual.isa.ir3.translator import Semantics, Translator
 from ringfence.virtual.isa.simt import FAULT_RELATIVE, Emitter
@@ -46,7 +47,8 @@ def _word(t: Translator, i: Instruction, start: str, size: str, offset: str, e: 
     if e.lanes > 1:
         host = v.translate(address, mask, 4, False, i.pc, t.site())
         return v.gather(v.i32, v.cast("inttoptr", host, v.i64, v.ptrs), mask, 1)
-    host = e.select(inside, "i64", translate_uniform(t, i, address, 4, mask), e.field("zeros"))
+    host = uniform_host(t, i, address, 4, mask, inside)
+    host = e.select(inside, "i64", host, e.field("zeros"))
     return e.new(f"load i32, ptr {e.cast('inttoptr', host, 'i64', 'ptr')}, align 1")
 
 
@@ -159,7 +161,7 @@ def copy_global(t: Translator, i: Instruction) -> None:
     pointer = _constant_pointer(t, _destination(t, i, i.dsts[0].num, words, a1=bool(i.fields["a1"])))
 
     def body() -> None:
-        host = translate_uniform(t, i, address, 4 * words, t.mask)
+        host = uniform_host(t, i, address, 4 * words, t.mask)
 
         def word(k: str) -> str:
             at = s.op("add", "i64", host, s.op("shl", "i64", k, "2"))

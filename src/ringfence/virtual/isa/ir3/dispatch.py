@@ -10,6 +10,7 @@ from ringfence.virtual.isa.ir3.unit import ImageSpec, SamplerSpec, Unit
 
 UNUSED = 0xFC
 VEC4_BYTES = 16
+WIDEST_WAVE = 128
 
 _BORDERS = {
     None: (0, 0, 0, 0),  # the machine accepts border colour memory only if it is all zero
@@ -65,8 +66,9 @@ class Dispatch:
     ubos: tuple[UniformBuffer | None, ...] = ()
     global_offset: tuple[int, int, int] = (0, 0, 0)
 
-    def unit(self, strict: bool) -> Unit:
+    def unit(self, strict: bool, *, count: bool = False) -> Unit:
         """Return what determines the translation of this launch's code."""
+        fibers = self.local[0] * self.local[1] * self.local[2]
         return Unit(
             code=self.code,
             merged=self.merged,
@@ -85,6 +87,8 @@ class Dispatch:
             ubos=len(self.ubos),
             scalar_alu=self.scalar_alu,
             entry=self.entry,
+            granule=min(fibers & -fibers, WIDEST_WAVE),
+            count=count,
         )
 
 

@@ -33,6 +33,7 @@ IMAGE_LIMIT = 1 << 31
 PARALLEL_WORK = 200_000
 PADDING = 64  # of local and private memory: reads of narrow elements fetch the dword around them
 NO_PC = (1 << 64) - 1
+WAVE_FIBERS = 64  # what ``instructions`` counts by
 
 _FAULTS = {
     simt.FAULT_MEMORY_READ: ("memory", "read of memory that is not mapped"),
@@ -87,6 +88,11 @@ class Executor:
     waiting for them. ``threads`` host threads share the work-groups of a launch. A launch that loops for
     more than ``hang_seconds`` is stopped and reported as a hang. ``lanes`` sets how many fibers are
     computed at once; without it that is what suits the host.
+
+    With ``count`` (which costs speed) ``instructions`` counts what has run, in instructions of a wave of 64
+    fibers: one that is issued for 64 fibers counts one, for a strip of 16 a quarter, whether its fibers are
+    active or not. Each repetition of (rpt) counts, ``nop`` does not. A wave that has only some of its fibers,
+    or whose strips go different ways, counts as the strips that ran, which is less than hardware issues.
     """
 
     def __init__(
@@ -98,8 +104,11 @@ class Executor:
         cache_dir: Path | None = None,
         hang_seconds: float = 60.0,
         lanes: int | None = None,
+        count: bool = False,
     ) -> None:
         self.strict = strict
+        self.count = count
+        self.instructions = 0.0
         self.seed = seed
         self.hang_seconds = hang_seconds
         self._lanes = lanes
@@ -119,7 +128,7 @@ class Executor:
     def prepare(self, dispatches: Iterable[Dispatch]) -> None:
         """Start the translation of the programs of ``dispatches`` in worker processes; do not wait."""
         for dispatch in dispatches:
-            unit = dispatch.unit(self.strict)
+            unit = dispatch.unit(self.strict, count=self.count)
             if unit not in self._programs:
                 self._request(unit)
 
@@ -142,7 +151,7 @@ class Executor:
     def run(self, dispatch: Dispatch, memory: AddressSpace) -> FaultReport | None:
         """Run a launch to its end. A fault is returned, and so is why a program cannot be translated."""
         try:
-            program = self._program(dispatch.unit(self.strict))
+            program = self._program(dispatch.unit(self.strict, count=self.count))
         except CompileError as error:
             return _refusal(error, dispatch.name)
         if 0 in dispatch.groups:
@@ -244,9 +253,15 @@ class _Launch:
             "resumes": aligned(4 * self.strips),
             "shared": aligned(dispatch.shared_bytes + PADDING),
             "private": aligned(_private_bytes(dispatch) * program.lanes * apart + PADDING),
-            "sites": aligned(max(1, program.sites) * simt.SITE_BYTES),
+            "sites": self._sites(),
             "constants": file,
         }
+
+    def _sites(self) -> Bytes:
+        """Return sites that know no range yet. Lanes that do not act may read at their base: zeros."""
+        sites = aligned(max(1, self.program.sites) * simt.SITE_BYTES)
+        sites.view(np.uint64).reshape(-1, 3)[:, 2] = self.executor._zeros.ctypes.data
+        return sites
 
     def _context(self, chunk: int) -> Words:
         program, dispatch = self.program, self.dispatch
@@ -297,6 +312,8 @@ class _Launch:
             codes = [self.program.entry(contexts[0].ctypes.data)]
         else:
             codes = list(self.executor._pool.map(self._call, contexts))
+        executed = sum(field(words, "executed") for words in contexts)
+        self.executor.instructions += executed / WAVE_FIBERS
         reports = [self._report(c) for c, code in zip(contexts, codes) if code != simt.DONE]
         reports.sort(key=lambda r: r.kind == "hang")  # a thread stopped for another's fault looks like a hang
         return reports[0] if reports else None

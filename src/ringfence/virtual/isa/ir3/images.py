@@ -6,11 +6,12 @@ and address come from a record per slot, :data:`RECORD`, which the executor fill
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringfence.hardware.adreno.descriptors import FORMATS, Format, FormatInfo, TextureType
 from ringfence.hardware.adreno.ir3 import Instruction, Operand
-from ringfence.virtual.isa.ir3 import memory, texels
+from ringfence.virtual.isa.ir3 import access, memory, texels
 from ringfence.virtual.isa.ir3.code import refuse
 from ringfence.virtual.isa.ir3.texels import ALPHA, ONE, ZERO, Value
 from ringfence.virtual.isa.ir3.translator import Semantics, Translator
@@ -22,6 +23,7 @@ RECORD = {name: 8 * i for i, name in enumerate(RECORD_FIELDS)}
 RECORD_BYTES = 8 * len(RECORD_FIELDS)
 """``host`` and ``gpu``: the first texel. ``limit``: bytes from there that are mapped for such accesses."""
 
+OFFSET_LIMIT = 1 << 31  # bytes of an image
 _HEIGHT_SHIFT = 15  # the length of an untyped buffer is width | height << 15 (Mesa's computerator/a6xx.c)
 _CHANNEL_TYPES = {
     ("snorm", 8): 0,
@@ -60,7 +62,20 @@ class Image:
 
     def size(self, t: Translator, name: str) -> str:
         """Return a field of the record, i32."""
-        return t.s.cast("trunc", self.field(t, name), "i64", "i32")
+        return t.s.new(f"load i32, ptr {t.s.at(self.record, RECORD[name])}, align 8")
+
+
+@dataclass(frozen=True, slots=True)
+class Texels:
+    """Where texels are: ``offset`` bytes (i32, below 2^31 where one exists) from the pointer ``base``."""
+
+    base: str
+    offset: str
+
+    def hosts(self, e: Emitter) -> str:
+        """Return host addresses (i64)."""
+        base = e.splat("i64", e.new(f"ptrtoint ptr {self.base} to i64"))
+        return e.op("add", e.i64, e.cast("zext", self.offset, e.i32, e.i64), base)
 
 
 def find_image(
@@ -106,8 +121,8 @@ def register(operand: Operand, offset: int) -> Operand:
 
 def addresses(
     t: Translator, i: Instruction, image: Image, coordinates: list[str], e: Emitter
-) -> tuple[str, str]:
-    """Return host addresses (i64) and the mask of the lanes whose texel exists, in the shape of ``e``.
+) -> tuple[Texels, str]:
+    """Return where the texels are and the mask of the lanes whose texel exists, in the shape of ``e``.
 
     Offsets are 32 bits wide: the executor refuses images of 2 GiB and more. A texel inside the image but
     beyond mapped memory is a fault.
@@ -120,38 +135,45 @@ def addresses(
         if step:
             stride = e.splat("i32", image.size(t, step))
             offset = e.op("add", e.i32, offset, e.op("mul", e.i32, value, stride))
-    return _checked(t, i, image, e.cast("zext", offset, e.i32, e.i64), inside, image.info.texel_bytes, e)
+    starts = t.s.binary("umin", "i64", _starts(t, image, image.info.texel_bytes), str(OFFSET_LIMIT))
+    limit = e.splat("i32", t.s.cast("trunc", starts, "i64", "i32"))
+    beyond = e.op("and", e.mask, e.new(f"icmp uge {e.i32} {offset}, {limit}"), inside)
+    _fault_beyond(t, i, image, beyond, lambda: e.cast("zext", offset, e.i32, e.i64), e)
+    return Texels(t.s.cast("inttoptr", image.field(t, "host"), "i64", "ptr"), offset), inside
 
 
-def _checked(
-    t: Translator, i: Instruction, image: Image, offset: str, inside: str, length: int, e: Emitter
-) -> tuple[str, str]:
-    """Return host addresses of byte offsets into an image; where memory is not mapped is a fault."""
+def _starts(t: Translator, image: Image, length: int) -> str:
+    """Return the number of mapped bytes of an image at which an access of ``length`` bytes may begin."""
+    return t.s.binary("usub.sat", "i64", image.field(t, "limit"), str(length - 1))
+
+
+def _fault_beyond(
+    t: Translator, i: Instruction, image: Image, beyond: str, offset: Callable[[], str], e: Emitter
+) -> None:
+    """Leave with a fault where ``beyond``; ``offset`` emits byte offsets (i64) into the image."""
     v = t.v
-    room = t.s.op("sub", "i64", image.field(t, "limit"), str(length))
-    beyond = e.op("and", e.mask, e.new(f"icmp sgt {e.i64} {offset}, {e.splat('i64', room)}"), inside)
-    gpu = e.op("add", e.i64, offset, e.splat("i64", image.field(t, "gpu")))
     bad = beyond if e.lanes > 1 else v.op("and", v.mask, v.splat("i1", beyond), t.mask)
-    v.fault_if(bad, FAULT_IMAGE, i.pc, gpu if e.lanes > 1 else v.splat("i64", gpu))
-    return e.op("add", e.i64, offset, e.splat("i64", image.field(t, "host"))), inside
+
+    def address() -> str:
+        gpu = e.op("add", e.i64, offset(), e.splat("i64", image.field(t, "gpu")))
+        return gpu if e.lanes > 1 else v.splat("i64", gpu)
+
+    v.fault_if(bad, FAULT_IMAGE, i.pc, address)
 
 
-def load_words(t: Translator, image: Image, host: str, inside: str, e: Emitter) -> list[str]:
+def load_words(t: Translator, image: Image, texels_: Texels, inside: str, e: Emitter) -> list[str]:
     """Return the dwords of a texel (i32), zero where there is none."""
     size = image.info.texel_bytes
     if e.lanes == 1:
-        host = e.select(inside, "i64", host, t.s.field("zeros"))
+        host = e.select(inside, "i64", texels_.hosts(e), t.s.field("zeros"))
         if size < 4:
             return [memory.load_element(t, host, size, e)]
         pointer = e.cast("inttoptr", host, "i64", "ptr")
         return [e.new(f"load i32, ptr {e.at(pointer, 4 * k)}, align 4") for k in range(size // 4)]
     if size < 4:
-        return [memory.load_narrow(e, host, inside, size)]
-    words = []
-    for k in range(size // 4):
-        at = host if k == 0 else e.op("add", e.i64, host, e.splat("i64", str(4 * k)))
-        words.append(e.gather(e.i32, e.cast("inttoptr", at, e.i64, e.ptrs), inside, 4))
-    return words
+        return [access.load_narrow(e, texels_.hosts(e), inside, size)]
+    places = (access.Near(e.at(texels_.base, 4 * k), texels_.offset) for k in range(size // 4))
+    return [e.gather(e.i32, access.pointers(e, place), inside, 4) for place in places]
 
 
 # --- components ---
@@ -248,7 +270,10 @@ def _element_addresses(
     total = v.splat("i64", _elements(t, image))
     inside = v.op("and", v.mask, v.new(f"icmp ult {v.i64} {wide}, {total}"), t.mask)
     offset = v.op("mul", v.i64, wide, v.splat("i64", str(element)))
-    return _checked(t, i, image, offset, inside, element, v)
+    starts = v.splat("i64", _starts(t, image, element))
+    beyond = v.op("and", v.mask, v.new(f"icmp uge {v.i64} {offset}, {starts}"), inside)
+    _fault_beyond(t, i, image, beyond, lambda: offset, v)
+    return v.op("add", v.i64, offset, v.splat("i64", image.field(t, "host"))), inside
 
 
 def _elements(t: Translator, image: Image) -> str:
@@ -256,19 +281,25 @@ def _elements(t: Translator, image: Image) -> str:
     return t.s.op("or", "i64", image.field(t, "width"), high)
 
 
-def _texel_addresses(t: Translator, i: Instruction, image: Image) -> tuple[str, str]:
+def _texels(t: Translator, i: Instruction, image: Image) -> tuple[Texels, str]:
     coordinates = _coordinates(t, i)
     if len(coordinates) < dimensions(image):
         raise refuse(i, f"a UAV of type {TextureType(image.spec.type).name} has more coordinates")
     return addresses(t, i, image, coordinates, t.v)
 
 
+def _texel_addresses(t: Translator, i: Instruction, image: Image) -> tuple[str, str]:
+    """Return the host addresses (i64) of texels, and which of them exist."""
+    found, inside = _texels(t, i, image)
+    return found.hosts(t.v), inside
+
+
 def load(t: Translator, i: Instruction) -> None:
     """ldib: a typed texel or an untyped element of a UAV; zero outside."""
     v, image, count = t.v, _uav(t, i), int(i.fields["components"])
     if int(i.fields["typed"]):
-        host, inside = _texel_addresses(t, i, image)
-        words = load_words(t, image, host, inside, v)
+        found, inside = _texels(t, i, image)
+        words = load_words(t, image, found, inside, v)
         for k in range(count):
             put_component(t, i, k, component(v, image, words, k), v)
         return

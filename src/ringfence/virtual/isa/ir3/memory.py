@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ringfence.hardware.adreno.ir3 import Instruction, Operand
 from ringfence.virtual.isa import simt
+from ringfence.virtual.isa.ir3 import access
+from ringfence.virtual.isa.ir3.access import Address, Halves, Near
 from ringfence.virtual.isa.ir3.code import refuse
 from ringfence.virtual.isa.ir3.translator import Semantics, Translator
 from ringfence.virtual.isa.simt import FAULT_ALIGNMENT, FAULT_PRIVATE, FAULT_SHARED, Emitter
@@ -23,6 +25,14 @@ def element_bytes(i: Instruction) -> int:
 
 
 # --- global ---
+
+
+def _global_lanes(t: Translator, i: Instruction) -> Address:
+    """Return the GPU addresses of an instruction, as halves if nothing is added to them."""
+    if i.name.endswith(".a") or int(i.fields.get("offset", 0)):
+        return global_address(t, i, t.v)
+    low, high = (t.raw(i.srcs[0], 0, t.v, offset) for offset in (0, 1))
+    return Halves(low, high)
 
 
 def global_address(t: Translator, i: Instruction, e: Emitter) -> str:
@@ -46,46 +56,29 @@ def global_address(t: Translator, i: Instruction, e: Emitter) -> str:
 def load_global(t: Translator, i: Instruction) -> None:
     """ldg, ldg.a: consecutive elements from a 64-bit address to consecutive registers."""
     e, size, count = t.shape(i), element_bytes(i), int(i.fields["size"])
-    address = global_address(t, i, e)
     if e.lanes == 1:
-        host = translate_uniform(t, i, address, size * count, t.mask)
+        host = access.uniform_host(t, i, global_address(t, i, e), size * count, t.mask)
+        elements = [_load_uniform(e, host, size, k) for k in range(count)]
     else:
-        host = t.v.translate(address, t.mask, size * count, False, i.pc, t.site())
-    for k in range(count):
-        at = host if k == 0 else e.op("add", e.i64, host, e.splat("i64", str(size * k)))
-        put_element(t, i.dsts[0], k, load_element(t, at, size, e), e)
+        elements = access.load(t, i, _global_lanes(t, i), size, count)
+    for k, element in enumerate(elements):
+        put_element(t, i.dsts[0], k, element, e)
 
 
-def translate_uniform(t: Translator, i: Instruction, address: str, length: int, mask: str) -> str:
-    """Return the host address of a read that is the same in all lanes of ``mask``."""
-    v = t.v
-    host = v.translate(v.splat("i64", address), mask, length, False, i.pc, t.site())
-    return t.s.new(f"extractelement {v.i64} {host}, i64 0")
+def _load_uniform(s: Emitter, host: str, size: int, k: int) -> str:
+    """Return an i32 with the zero-extended element number ``k`` from a host address."""
+    pointer = s.at(s.cast("inttoptr", host, "i64", "ptr"), size * k)
+    value = s.new(f"load i{8 * size}, ptr {pointer}, align 1")
+    return value if size == 4 else s.cast("zext", value, f"i{8 * size}", "i32")
 
 
 def load_element(t: Translator, host: str, size: int, e: Emitter) -> str:
     """Return an i32 with the zero-extended element at a host address."""
     if e.lanes == 1:
-        pointer = e.cast("inttoptr", host, "i64", "ptr")
-        value = e.new(f"load i{8 * size}, ptr {pointer}, align 1")
-        return value if size == 4 else e.cast("zext", value, f"i{8 * size}", "i32")
+        return _load_uniform(e, host, size, 0)
     if size == 4:
         return e.gather(e.i32, e.cast("inttoptr", host, e.i64, e.ptrs), t.mask, 1)
-    return load_narrow(e, host, t.mask, size)
-
-
-def load_narrow(e: Emitter, host: str, mask: str, size: int) -> str:
-    """Return an i32 with the zero-extended element of one or two bytes at host addresses.
-
-    x86 has no narrow gather: fetch four bytes with the element among them, all in pages that it touches
-    itself.
-    """
-    place = e.op("and", e.i32, e.cast("trunc", host, e.i64, e.i32), e.splat("i32", "3"))
-    back = place if size == 1 else e.binary("umin", e.i32, place, e.splat("i32", "2"))
-    start = e.op("sub", e.i64, host, e.cast("zext", back, e.i32, e.i64))
-    word = e.gather(e.i32, e.cast("inttoptr", start, e.i64, e.ptrs), mask, 1)
-    shifted = e.op("lshr", e.i32, word, e.op("shl", e.i32, back, e.splat("i32", "3")))
-    return e.op("and", e.i32, shifted, e.splat("i32", str((1 << 8 * size) - 1)))
+    return access.load_narrow(e, host, t.mask, size)
 
 
 def put_element(t: Translator, operand: Operand, k: int, value: str, e: Emitter) -> None:
@@ -105,11 +98,8 @@ def data_element(t: Translator, operand: Operand, k: int) -> str:
 
 def store_global(t: Translator, i: Instruction) -> None:
     """stg, stg.a: consecutive registers to consecutive elements at a 64-bit address."""
-    v, size, count = t.v, element_bytes(i), int(i.fields["size"])
-    host = v.translate(global_address(t, i, v), t.mask, size * count, True, i.pc, t.site())
-    for k in range(count):
-        at = host if k == 0 else v.op("add", v.i64, host, v.splat("i64", str(size * k)))
-        store_element(t, at, data_element(t, i.srcs[-1], k), size)
+    values = [data_element(t, i.srcs[-1], k) for k in range(int(i.fields["size"]))]
+    access.store(t, i, _global_lanes(t, i), values, element_bytes(i))
 
 
 def store_element(t: Translator, host: str, value: str, size: int) -> None:
@@ -117,12 +107,8 @@ def store_element(t: Translator, host: str, value: str, size: int) -> None:
     v = t.v
     if size == 4:
         v.scatter(v.i32, value, v.cast("inttoptr", host, v.i64, v.ptrs), t.mask, 1)
-        return
-    name = f"scatter{8 * size}"
-    t.helper(name, "ptr %addresses, ptr %values", simt.scatter_function(f"i{8 * size}"))
-    v.line(f"store {v.i64} {host}, ptr %scratch, align 64")
-    v.line(f"store {v.i32} {value}, ptr %data, align 64")
-    v.line(f"call void @{name}(ptr %scratch, ptr %data, {v.bits} {v.mask_bits(t.mask)})")
+    else:
+        access.scatter_narrow(t, host, value, size)
 
 
 # --- local ---
@@ -132,22 +118,33 @@ def _fault_lanes(t: Translator, i: Instruction, wrong: str, offset: str, e: Emit
     """Leave with a fault where ``wrong``; ``offset`` (i32) is reported."""
     v = t.v
     if e.lanes == 1:
-        wrong, offset = v.splat("i1", wrong), v.splat("i32", offset)
-    v.fault_if(v.op("and", v.mask, wrong, t.mask), kind, i.pc, v.cast("zext", offset, v.i32, v.i64))
+        wrong = v.splat("i1", wrong)
+
+    def address() -> str:
+        return v.cast("zext", offset if e.lanes > 1 else v.splat("i32", offset), v.i32, v.i64)
+
+    v.fault_if(v.op("and", v.mask, wrong, t.mask), kind, i.pc, address)
 
 
 def _beyond(t: Translator, offset: str, e: Emitter, length: int, field: str) -> str:
     """Return where ``length`` bytes at ``offset`` (i32) exceed the size in context field ``field``."""
-    last = e.op("add", e.i64, e.cast("zext", offset, e.i32, e.i64), e.splat("i64", str(length)))
-    return e.new(f"icmp ugt {e.i64} {last}, {e.splat('i64', t.s.field(field))}")
+    s = t.s
+    starts = s.binary(
+        "usub.sat", "i64", s.field(field), str(length - 1)
+    )  # bytes at which an access may begin
+    limit = s.cast("trunc", starts, "i64", "i32")
+    return e.new(f"icmp uge {e.i32} {offset}, {e.splat('i32', limit)}")
 
 
-def local_host(t: Translator, i: Instruction, e: Emitter, length: int) -> str:
-    """Return host addresses in local memory; an access beyond the configured size is a fault."""
+def _local_offset(t: Translator, i: Instruction, e: Emitter, length: int) -> str:
+    """Return offsets (i32) in local memory; an access beyond the configured size is a fault."""
     offset = _offset(t, i, i.srcs[0], e)
     _fault_lanes(t, i, _beyond(t, offset, e, length, "shared_bytes"), offset, e, FAULT_SHARED)
-    base = t.s.field("shared")
-    return e.op("add", e.i64, e.cast("zext", offset, e.i32, e.i64), e.splat("i64", base))
+    return offset
+
+
+def _local(t: Translator, i: Instruction, length: int) -> Near:
+    return Near(t.s.field("shared", "ptr"), access.acting(t, _local_offset(t, i, t.v, length)))
 
 
 def _offset(t: Translator, i: Instruction, operand: Operand, e: Emitter) -> str:
@@ -159,26 +156,28 @@ def _offset(t: Translator, i: Instruction, operand: Operand, e: Emitter) -> str:
 def load_local(t: Translator, i: Instruction) -> None:
     """ldl, ldlw: from the work-group's local memory."""
     e, size, count = t.shape(i), element_bytes(i), int(i.fields["size"])
-    host = local_host(t, i, e, size * count)
-    for k in range(count):
-        at = host if k == 0 else e.op("add", e.i64, host, e.splat("i64", str(size * k)))
-        put_element(t, i.dsts[0], k, load_element(t, at, size, e), e)
+    if e.lanes == 1:
+        offset = _local_offset(t, i, e, size * count)
+        host = e.op("add", "i64", e.cast("zext", offset, "i32", "i64"), e.field("shared"))
+        elements = [_load_uniform(e, host, size, k) for k in range(count)]
+    else:
+        elements = access.load_near(t, _local(t, i, size * count), size, count)
+    for k, element in enumerate(elements):
+        put_element(t, i.dsts[0], k, element, e)
 
 
 def store_local(t: Translator, i: Instruction) -> None:
     """stl, stlw: to the work-group's local memory."""
-    v, size, count = t.v, element_bytes(i), int(i.fields["size"])
-    host = local_host(t, i, v, size * count)
-    for k in range(count):
-        at = host if k == 0 else v.op("add", v.i64, host, v.splat("i64", str(size * k)))
-        store_element(t, at, data_element(t, i.srcs[-1], k), size)
+    size, count = element_bytes(i), int(i.fields["size"])
+    values = [data_element(t, i.srcs[-1], k) for k in range(count)]
+    access.store_near(t, _local(t, i, size * count), values, size)
 
 
 # --- private ---
 
 
-def _private_hosts(t: Translator, i: Instruction, size: int, count: int) -> list[str]:
-    """Return the host addresses of ``count`` elements of private memory, ``size`` bytes apart.
+def _private(t: Translator, i: Instruction, size: int, count: int) -> list[Near]:
+    """Return where to find ``count`` elements of private memory, ``size`` bytes apart.
 
     Dword d of lane l lies at (d * lanes + l) * 4, so an element must not straddle dwords.
     """
@@ -189,33 +188,30 @@ def _private_hosts(t: Translator, i: Instruction, size: int, count: int) -> list
         odd = v.op("and", v.i32, offset, v.splat("i32", str(size - 1)))
         wrong = v.op("or", v.mask, wrong, v.new(f"icmp ne {v.i32} {odd}, zeroinitializer"))
     _fault_lanes(t, i, wrong, offset, v, FAULT_PRIVATE)
-    base = v.splat("i64", t.s.cast("ptrtoint", t.private_base(), "ptr", "i64"))
-    return [_private_host(t, offset, base, size * k) for k in range(count)]
+    base = t.private_base()
+    return [Near(base, access.acting(t, _interleaved(t, offset, size * k))) for k in range(count)]
 
 
-def _private_host(t: Translator, offset: str, base: str, more: int) -> str:
+def _interleaved(t: Translator, offset: str, more: int) -> str:
     v = t.v
     at = v.op("add", v.i32, offset, v.splat("i32", str(more))) if more else offset
     row = v.op("mul", v.i32, v.op("lshr", v.i32, at, v.splat("i32", "2")), v.splat("i32", str(t.lanes)))
     word = v.op("shl", v.i32, v.op("add", v.i32, row, v.lane_numbers()), v.splat("i32", "2"))
-    byte = v.op("or", v.i32, word, v.op("and", v.i32, at, v.splat("i32", "3")))
-    return v.op("add", v.i64, v.cast("zext", byte, v.i32, v.i64), base)
+    return v.op("or", v.i32, word, v.op("and", v.i32, at, v.splat("i32", "3")))
 
 
 def load_private(t: Translator, i: Instruction) -> None:
     """ldp: from the fiber's private memory."""
     size, count = element_bytes(i), int(i.fields["size"])
-    hosts = _private_hosts(t, i, size, count)
-    for k, host in enumerate(hosts):
-        put_element(t, i.dsts[0], k, load_element(t, host, size, t.v), t.v)
+    for k, near in enumerate(_private(t, i, size, count)):
+        put_element(t, i.dsts[0], k, access.load_near(t, near, size, 1)[0], t.v)
 
 
 def store_private(t: Translator, i: Instruction) -> None:
     """stp: to the fiber's private memory."""
     size, count = element_bytes(i), int(i.fields["size"])
-    hosts = _private_hosts(t, i, size, count)
-    for k, host in enumerate(hosts):
-        store_element(t, host, data_element(t, i.srcs[-1], k), size)
+    for k, near in enumerate(_private(t, i, size, count)):
+        access.store_near(t, near, [data_element(t, i.srcs[-1], k)], size)
 
 
 # --- atomics ---
@@ -269,9 +265,9 @@ def _atomic_operands(t: Translator, i: Instruction) -> tuple[str, str]:
 def atomic_local(t: Translator, i: Instruction) -> None:
     """atomic.l: on local memory; the destination receives the old value."""
     v = t.v
-    host = local_host(t, i, v, 4)
-    shared = v.splat("i64", t.s.field("shared"))
-    old = run_atomic(t, i, v.op("sub", v.i64, host, shared), host, *_atomic_operands(t, i))
+    address = v.cast("zext", _local_offset(t, i, v, 4), v.i32, v.i64)
+    host = v.op("add", v.i64, address, v.splat("i64", t.s.field("shared")))
+    old = run_atomic(t, i, address, host, *_atomic_operands(t, i))
     t.put(i.dsts[0], 0, old, v, "i32")
 
 

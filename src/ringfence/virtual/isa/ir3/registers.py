@@ -60,6 +60,7 @@ class Registers:
         self._slots = self._allocate()
         self._block = flow.blocks[flow.entry]
         self._mask = ""
+        self._full = not flow.divergent and unit.granule % lanes == 0
         self._write_mask: str | None = None
         self._instruction = self._block.instructions[0]
 
@@ -138,6 +139,11 @@ class Registers:
     def mask(self) -> str:
         """The lanes that an instruction acts on here."""
         return self._mask if self._write_mask is None else self._write_mask
+
+    @property
+    def every_lane_acts(self) -> bool:
+        """Whether instructions surely act on all lanes of the strip here."""
+        return self._full and self._write_mask is None
 
     @contextmanager
     def restricted(self, mask: str) -> Iterator[None]:

@@ -123,8 +123,8 @@ def _texel(s: _Source, indices: list[str], layer: list[str], wanted: list[int]) 
 
 def _read(s: _Source, coordinates: list[str], within: str, wanted: list[int]) -> list[Value]:
     e = s.e
-    host, inside = images.addresses(s.t, s.i, s.image, coordinates, e)
-    words = images.load_words(s.t, s.image, host, inside, e)
+    found, inside = images.addresses(s.t, s.i, s.image, coordinates, e)
+    words = images.load_words(s.t, s.image, found, inside, e)
     return [_or_border(s, images.swizzled(e, s.image, words, k), within, k) for k in wanted]
 
 
@@ -166,8 +166,8 @@ def fetch_level(t: Translator, i: Instruction) -> None:
         raise refuse(i, "isaml in CL mode is not implemented by the virtual GPU")
     level = t.wide(i.srcs[1], 0, e)
     only = e.new(f"icmp eq {e.i32} {level}, {e.splat('i32', '0')}")
-    host, inside = images.addresses(t, i, image, images.fetch_coordinates(t, i, image, e), e)
-    words = images.load_words(t, image, host, e.op("and", e.mask, inside, only), e)
+    found, inside = images.addresses(t, i, image, images.fetch_coordinates(t, i, image, e), e)
+    words = images.load_words(t, image, found, e.op("and", e.mask, inside, only), e)
     for k in _written(i):
         images.put_component(t, i, k, images.swizzled(e, image, words, k), e)
 

@@ -15,7 +15,7 @@ from ringfence.virtual.isa.ir3.scalar import is_scalar
 from ringfence.virtual.isa.ir3.translator import Semantics, Translator
 from ringfence.virtual.isa.ir3.unit import Unit
 
-VERSION = 4  # part of every cache key: raise it when translated code changes
+VERSION = 6  # part of every cache key: raise it when translated code changes
 
 SEMANTICS: dict[str, Semantics] = {
     **alu.SEMANTICS,

@@ -48,6 +48,7 @@ class Translator(Registers):
         self._table = table
         self._helpers: dict[str, str] = {}
         self._sites = 0
+        self.data_rows = 4  # vectors that %data holds
         self._after: set[Key] = set()
         names = {i.name for i in flow.instructions()}
         self._barriers = "bar" in names
@@ -72,7 +73,7 @@ class Translator(Registers):
             self._dispatcher()
         allocas = [
             f"%scratch = alloca {v.i64}, align 64",
-            f"%data = alloca [4 x {v.i32}], align 64",
+            f"%data = alloca [{self.data_rows} x {v.i32}], align 64",
             f"%waiting = alloca {v.i32}, align 64",
             "%next = alloca i32, align 4",
             "%target = alloca i32, align 4",
@@ -146,7 +147,12 @@ class Translator(Registers):
         v = self.v
         self._begin_registers(block)
         v.label(f"block{block.index}")
-        self._mask = v.from_bits(v.new(f"load {v.bits}, ptr %active, align 16"))
+        if self.unit.count:
+            self._count(block)
+        if self._full:
+            self._mask = v.splat("i1", "true")
+        else:
+            self._mask = v.from_bits(v.new(f"load {v.bits}, ptr %active, align 16"))
         if block.instructions[0].pc in self.flow.region:
             governor = v.from_bits(v.new(f"load {v.bits}, ptr %governor, align 16"))
             self._write_mask = v.op("and", v.mask, governor, self._mask)
@@ -155,6 +161,13 @@ class Translator(Registers):
         if not flow_module.ends_block(block.instructions[-1]):
             self.flush()
             self.goto(block.successors[0])
+
+    def _count(self, block: Block) -> None:
+        """Add the instructions of a block, each for every lane of the strip; see :class:`Executor`."""
+        s, pointer = self.s, self.s.field_address("executed")
+        issued = sum(i.repeat + 1 for i in block.instructions if i.name != "nop")
+        total = s.op("add", "i64", s.new(f"load i64, ptr {pointer}, align 8"), str(issued * self.lanes))
+        s.line(f"store i64 {total}, ptr {pointer}, align 8")
 
     def _translate_instruction(self, instruction: Instruction) -> None:
         self._instruction = instruction

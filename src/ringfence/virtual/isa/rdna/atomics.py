@@ -32,8 +32,8 @@ COMPUTED = {
         "  %nl = select i1 %cl, i32 %ml, i32 %ol\n"
         "  %ch = icmp slt i32 %vh, 0\n  %mh = and i32 %vh, 2147483647\n"
         "  %nh = select i1 %ch, i32 %mh, i32 %oh\n"
-        "  %zl = zext i32 %nl to i64\n  %zh = zext i32 %nh to i64\n  %sh = shl i64 %zh, 32\n"
-        "  %n = or i64 %sh, %zl"
+        "  %zl = zext i32 %nl to i64\n  %zh = zext i32 %nh to i64\n  %up = shl i64 %zh, 32\n"
+        "  %n = or i64 %up, %zl"
     ),
 }  # fmt: skip
 

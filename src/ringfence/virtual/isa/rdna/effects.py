@@ -28,6 +28,11 @@ SCC_WRITERS = re.compile(
 )
 ACCUMULATES = re.compile(r"v_(dual_)?(fmac|dot2acc|pk_fmac)")
 KEEPS_DESTINATION = re.compile(r"(ds_load_\w+_d16|\w+_load_d16_|v_fma_mix(lo|hi)_|v_wmma_b?f16_)")
+HALF_LOADS = re.compile(r"(\w+_load_d16_(hi_)?[uib]\d+|ds_load_[ui]\d+_d16(_hi)?)$")
+HALF_STORES = re.compile(r"\w+_store_(b8|b16|d16_hi_b8|d16_hi_b16|b8_d16_hi|b16_d16_hi)$")
+HALF_RESULTS = re.compile(r"v_fma_mix(lo|hi)_f16$")
+STORED = ("data", "data0")
+BOTH_HALVES = (0, 1)
 RELATIVE = re.compile(r"v_(movrel|swaprel)")
 RELATIVE_SCALAR = re.compile(r"s_movrel")
 ALL_VECTORS = (1 << 256) - 1
@@ -75,6 +80,26 @@ def scalar_bits(operand: Operand, wave: int) -> int:
 def vector_bits(operand: Operand) -> int:
     """Return the VGPRs that an operand names."""
     return _bits(operand.num, operand.size) if operand.kind == "vgpr" else 0
+
+
+def read_halves(i: Instruction, position: int) -> tuple[int, ...]:
+    """Return which halves of its VGPRs source ``position`` is read from: 0 is the low one, 1 the high one."""
+    source = i.srcs[position]
+    if i.format in VALU_FORMATS:
+        return (int(source.hi),) if source.type in HALF_TYPES else BOTH_HALVES
+    if i.format in VECTOR_MEMORY and HALF_STORES.match(i.name) and i.fields["layout"][position] in STORED:
+        return (int("_hi" in i.name),)
+    return BOTH_HALVES
+
+
+def written_halves(i: Instruction, position: int) -> tuple[int, ...]:
+    """Return which halves of its VGPRs destination ``position`` is written to; the others are kept."""
+    destination = i.dsts[position]
+    if i.format in VALU_FORMATS and destination.type in HALF_TYPES:
+        return (int(destination.hi),)
+    if HALF_RESULTS.match(i.name):
+        return (int(i.name.startswith("v_fma_mixhi")),)
+    return (int("_hi" in i.name),) if HALF_LOADS.match(i.name) else BOTH_HALVES
 
 
 def needs_exec(i: Instruction) -> bool:

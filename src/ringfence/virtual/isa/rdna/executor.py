@@ -85,7 +85,8 @@ def _lane_ids(local: tuple[int, int, int], components: int, wave: int) -> tuple[
 class Executor:
     """Executes dispatches.
 
-    ``strict`` poisons registers, local and private memory, and makes accesses beyond local memory a fault.
+    Registers that nothing wrote hold a pattern. ``strict`` fills local and private memory with it too, makes
+    accesses beyond local memory a fault, and refuses programs that use results without waiting for them.
     ``threads`` host threads share the work-groups of a launch; one that loops for more than
     ``hang_seconds`` is stopped and reported as a hang. With ``count``, ``instructions`` counts the
     instructions that waves have run, which costs speed.
@@ -95,7 +96,6 @@ class Executor:
         self,
         *,
         strict: bool = True,
-        seed: int = 0,
         threads: int | None = None,
         cache_dir: Path | None = None,
         hang_seconds: float = 60.0,
@@ -104,7 +104,6 @@ class Executor:
         self.strict = strict
         self.count = count
         self.instructions = 0
-        self.seed = seed
         self.hang_seconds = hang_seconds
         self._cache = jit.Cache(jit.DiskCache(cache_dir))
         self._loader = jit.Loader()

@@ -7,7 +7,7 @@ are a fault.
 from __future__ import annotations
 
 from ringfence.hardware.amd.rdna import Instruction
-from ringfence.virtual.isa.rdna import places
+from ringfence.virtual.isa.rdna import places, windows
 from ringfence.virtual.isa.rdna.atomics import atomic, run_atomic
 from ringfence.virtual.isa.rdna.crosslane import gathered, gathered_mask
 from ringfence.virtual.isa.rdna.effects import M0
@@ -30,33 +30,40 @@ def _lanes(t: Translator, i: Instruction) -> str:
     return t.vgpr(address.num)
 
 
-def _beyond(t: Translator, address: str, offset: int, length: int) -> str:
+def _moved(t: Translator, address: str, offset: int) -> str:
+    """Return the addresses ``offset`` bytes further: they are 32 bits, so a negative one with an offset
+    beyond it is legal (LLVM's ``isDSOffsetLegal`` counts on that from gfx7 on).
+    """
+    v = t.v
+    return v.op("add", v.i32, address, v.splat("i32", str(offset))) if offset else address
+
+
+def _beyond(t: Translator, address: str, length: int) -> str:
     """Return the lanes whose access exceeds the local memory."""
     v, s = t.v, t.s
-    room = s.op("sub", "i64", s.field("shared_bytes"), str(offset + length))
+    room = s.op("sub", "i64", s.field("shared_bytes"), str(length))
     none = s.new(f"icmp slt i64 {room}, 0")
     limit = s.cast("trunc", s.binary("umin", "i64", room, str((1 << 31) - 1)), "i64", "i32")
     beyond = v.new(f"icmp ugt {v.i32} {address}, {v.splat('i32', limit)}")
     return v.new(f"select i1 {none}, {v.mask} {v.splat('i1', 'true')}, {v.mask} {beyond}")
 
 
-def _place(t: Translator, address: str, offset: int, *, limited: bool) -> Place:
+def _place(t: Translator, address: str, *, limited: bool) -> Place:
     """Return the place of an access; ``limited``: lanes beyond the end are left to it."""
     s = t.s
-    base = s.at(s.field("shared", "ptr"), offset)
+    base = s.field("shared", "ptr")
     if not limited:
         return Place(address, base)
-    room = s.op("sub", "i64", s.field("shared_bytes"), str(offset))
-    return Place(address, base, room=s.cast("trunc", room, "i64", "i32"))
+    return Place(address, base, room=s.cast("trunc", s.field("shared_bytes"), "i64", "i32"))
 
 
-def _check(t: Translator, i: Instruction, address: str, offset: int, length: int) -> str:
+def _check(t: Translator, i: Instruction, address: str, length: int) -> str:
     """Return the active lanes whose access exceeds the local memory.
 
     In strict mode leave with a fault if there are.
     """
     v = t.v
-    beyond = v.op("and", v.mask, _beyond(t, address, offset, length), t.exec_mask())
+    beyond = v.op("and", v.mask, _beyond(t, address, length), t.exec_mask())
     if t.unit.strict:
         v.fault_if(beyond, FAULT_SHARED, i.pc, v.cast("zext", address, v.i32, v.i64))
     return beyond
@@ -64,51 +71,64 @@ def _check(t: Translator, i: Instruction, address: str, offset: int, length: int
 
 def _load(t: Translator, i: Instruction, address: str, offset: int, size: int, count: int) -> Values:
     v = t.v
+    address = _moved(t, address, offset)
     if t.unit.strict or not places.by_strips(t, count, size):
-        beyond = _check(t, i, address, offset, size * count)
+        beyond = _check(t, i, address, size * count)
     if t.unit.strict:
         with t.aside():
-            return places.load(t, _place(t, address, offset, limited=False), size, count)
+            return places.load(t, _place(t, address, limited=False), size, count)
     if places.by_strips(t, count, size):
         with t.aside():
-            return places.load(t, _place(t, address, offset, limited=True), size, count)
+            return places.load(t, _place(t, address, limited=True), size, count)
 
     def slow() -> Values:
         inside = v.op("and", v.mask, v.op("xor", v.mask, beyond, v.splat("i1", "true")), t.exec_mask())
-        host = places.hosts(t, _place(t, address, offset, limited=False))
+        host = places.hosts(t, _place(t, address, limited=False))
         return places.load_alone(t, host, v.mask_bits(inside), size, count)
 
     def fast() -> Values:
-        return places.load(t, _place(t, address, offset, limited=False), size, count)
+        return places.load(t, _place(t, address, limited=False), size, count)
 
     return places.branch(t, v.any(beyond), slow, fast, rare=True)
 
 
 def _store(t: Translator, i: Instruction, address: str, offset: int, values: Values, size: int) -> None:
     v = t.v
+    address = _moved(t, address, offset)
     by_strips = places.by_strips(t, len(values), size)
     if t.unit.strict or not by_strips:
-        beyond = _check(t, i, address, offset, size * len(values))
+        beyond = _check(t, i, address, size * len(values))
     if t.unit.strict or by_strips:
         with t.aside():
-            places.store(t, _place(t, address, offset, limited=not t.unit.strict), values, size)
+            places.store(t, _place(t, address, limited=not t.unit.strict), values, size)
         return
 
     def slow() -> Values:
         inside = v.op("and", v.mask, v.op("xor", v.mask, beyond, v.splat("i1", "true")), t.exec_mask())
-        host = places.hosts(t, _place(t, address, offset, limited=False))
+        host = places.hosts(t, _place(t, address, limited=False))
         places.store_alone(t, host, v.mask_bits(inside), values, size)
         return []
 
     def fast() -> Values:
-        places.store(t, _place(t, address, offset, limited=False), values, size)
+        places.store(t, _place(t, address, limited=False), values, size)
         return []
 
     places.branch(t, v.any(beyond), slow, fast, rare=True)
 
 
+def _windowed(t: Translator, i: Instruction) -> Values | None:
+    """Return what a load gives if its addresses have been checked already."""
+    address = i.source("addr")
+    assert address is not None
+    window, offsets = t.window(address.num), windows.offsets_of(i)
+    return [windows.load(t, window, offset) for offset in offsets] if window and offsets else None
+
+
 def load(t: Translator, i: Instruction) -> None:
     access = access_of(i.name)
+    if (known := _windowed(t, i)) is not None:
+        put_loaded(t, i.dsts[0], known, access)
+        return
     values = _load(t, i, _lanes(t, i), int(i.fields["offset"]), access.size, access.count)
     put_loaded(t, i.dsts[0], values, access)
 
@@ -130,7 +150,9 @@ def load_pair(t: Translator, i: Instruction) -> None:
     """ds_load_2addr(_stride64)_*: the address is read before any result is written."""
     dwords, *offsets = _pair_offsets(i)
     address = _lanes(t, i)
-    if dwords == 1 and offsets[1] == offsets[0] + 4:
+    if (known := _windowed(t, i)) is not None:
+        values = known
+    elif dwords == 1 and offsets[1] == offsets[0] + 4:
         values = _load(t, i, address, offsets[0], 4, 2)
     else:
         values = [value for offset in offsets for value in _load(t, i, address, offset, 4, dwords)]
@@ -153,12 +175,12 @@ def store_pair(t: Translator, i: Instruction) -> None:
 def _hosts(t: Translator, i: Instruction, address: str, offset: int, length: int) -> tuple[str, str]:
     """Return host addresses of an access and the bits of the lanes that lie inside."""
     v, s = t.v, t.s
-    beyond = v.op("and", v.mask, _beyond(t, address, offset, length), t.exec_mask())
+    address = _moved(t, address, offset)
+    beyond = v.op("and", v.mask, _beyond(t, address, length), t.exec_mask())
     if t.unit.strict:
         v.fault_if(beyond, FAULT_SHARED, i.pc, v.cast("zext", address, v.i32, v.i64))
     inside = t.active(v.op("xor", v.mask, beyond, v.splat("i1", "true")))
-    base = s.at(s.field("shared", "ptr"), offset)
-    return places.hosts(t, Place(address, base)), v.mask_bits(inside)
+    return places.hosts(t, Place(address, s.field("shared", "ptr"))), v.mask_bits(inside)
 
 
 def change(t: Translator, i: Instruction) -> None:
@@ -205,7 +227,7 @@ def count(sign: int) -> Semantics:
         active = s.unary("ctpop", v.bits, t.exec_bits())
         amount = active if t.wave == 32 else s.cast("trunc", active, "i64", "i32")
         base = s.op("add", "i32", s.op("lshr", "i32", t.scalar(M0), "16"), str(int(i.fields["offset"])))
-        inside = v.op("xor", v.mask, _beyond(t, v.splat("i32", base), 0, 4), v.splat("i1", "true"))
+        inside = v.op("xor", v.mask, _beyond(t, v.splat("i32", base), 4), v.splat("i1", "true"))
         if t.unit.strict:
             outside = v.op("xor", v.mask, inside, v.splat("i1", "true"))
             v.fault_if(

@@ -24,25 +24,37 @@ def _bit(i: Instruction, field: str, position: int) -> bool:
     return bool(int(i.fields.get(field, 0)) >> position & 1)
 
 
-def _elements(t: Translator, i: Instruction, position: int, kind: str) -> list[str]:
-    """Return the 16 elements of A or B that a lane holds, as f32 or i32 lanes."""
-    v, first = t.v, i.srcs[position].num
+def _elements(t: Translator, e: Emitter, i: Instruction, position: int, kind: str) -> list[str]:
+    """Return the 16 elements of A or B that a lane holds, as f32 or i32 lanes of shape ``e``."""
+    first = i.srcs[position].num
+    words = [_lower(t, e, t.vgpr(first + k)) for k in range(i.srcs[position].size)]
     if kind in ("u8", "u4"):
         bits = int(kind[1:])
         per, is_signed = 32 // bits, _bit(i, "neg_lo", position)
-        return [element(v, t.vgpr(first + k // per), k % per, bits, is_signed) for k in range(SIZE)]
+        return [element(e, words[k // per], k % per, bits, is_signed) for k in range(SIZE)]
     values = []
-    for k in range(SIZE):
-        word, high = t.vgpr(first + k // 2), bool(k & 1)
-        value = (
-            bf16(t, word, high)
-            if kind == "bf16"
-            else extend(t, t.convert(v, t.half_of(word, high), "i16", "f16"))
-        )
-        if _bit(i, "neg_hi" if high else "neg_lo", position):
-            value = v.new(f"fneg {v.f32} {value}")
-        values.append(value)
+    with t.shape(e):
+        for k in range(SIZE):
+            word, high = words[k // 2], bool(k & 1)
+            if kind == "bf16":
+                value = bf16(t, word, high)
+            else:
+                value = extend(t, t.convert(e, t.half_of(word, high), "i16", "f16"))
+            if _bit(i, "neg_hi" if high else "neg_lo", position):
+                value = e.new(f"fneg {e.f32} {value}")
+            values.append(value)
     return values
+
+
+def _lower(t: Translator, e: Emitter, word: str) -> str:
+    """Return the lower lanes of a register, as many as ``e`` has."""
+    if e.lanes == t.wave:
+        return word
+    listed = ", ".join(f"i32 {k}" for k in range(e.lanes))
+    return t.memo(
+        ("lower", word),
+        lambda: e.new(f"shufflevector {t.v.i32} {word}, {t.v.i32} poison, <{e.lanes} x i32> <{listed}>"),
+    )
 
 
 def _accumulators(t: Translator, i: Instruction, kind: str, high: bool) -> list[str]:
@@ -72,7 +84,8 @@ def multiply(inputs: str, output: str) -> Semantics:
     """Return the semantics of D[row][column] += A[row][k] * B[k][column]."""
 
     def semantics(t: Translator, i: Instruction) -> None:
-        a, b = (_elements(t, i, k, inputs) for k in range(2))
+        a = _elements(t, Emitter(SIZE, t.v), i, 0, inputs)
+        b = _elements(t, t.v, i, 1, inputs)
         high = _bit(i, "op_sel", 2)
         c = _accumulators(t, i, output, high)
         kind = "i32" if output == "i32" else "f32"
@@ -91,9 +104,10 @@ def _product(t: Translator, kind: str, a: list[str], b: list[str], c: list[str],
         t.helpers[name] = _function(name, kind, t.wave, clamp, v)
     vector = vector_type(v, kind)
     buffers = [t.alloca(f"matrix{k}", f"[{SIZE} x {v.i32}]") for k in range(3)]
-    for buffer, values in zip(buffers, (a, b, c), strict=True):
+    for e, buffer, values in zip((Emitter(SIZE, v), v, v), buffers, (a, b, c), strict=True):
         for k, value in enumerate(values):
-            v.line(f"store {vector} {value}, ptr {v.at(buffer, 4 * t.wave * k)}, align 64")
+            place = e.at(buffer, 4 * e.lanes * k)
+            e.line(f"store {vector_type(e, kind)} {value}, ptr {place}, align 64")
     v.line(f"call void @{name}({', '.join(f'ptr {buffer}' for buffer in buffers)})")
     return [v.new(f"load {vector}, ptr {v.at(buffers[2], 4 * t.wave * k)}, align 64") for k in range(len(c))]
 
@@ -112,14 +126,17 @@ def _function(name: str, kind: str, wave: int, clamp: bool, parent: Emitter) -> 
             e.new(f"load {vector}, ptr {e.at('%b', 4 * (wave * k + SIZE * s))}, align 64")
             for k in range(SIZE)
         ]
-        for register in range(SIZE // strips):
-            place = e.at("%c", 4 * (wave * register + SIZE * s))
-            start = e.new(f"load {vector}, ptr {place}, align 64")
-            total = start if kind == "f32" else "zeroinitializer"
-            for k in range(SIZE):
-                pointer = e.at("%a", 4 * (wave * k + strips * register + s))
-                scalar = e.new(f"load {element_type}, ptr {pointer}, align 4")
-                total = _step(e, kind, e.splat(element_type, scalar), columns[k], total)
+        places = [e.at("%c", 4 * (wave * register + SIZE * s)) for register in range(SIZE // strips)]
+        starts = [e.new(f"load {vector}, ptr {place}, align 64") for place in places]
+        totals = starts if kind == "f32" else ["zeroinitializer"] * len(starts)
+        for k in range(SIZE):  # all registers at once: sums that do not wait for each other
+            pointers = [e.at("%a", 4 * (SIZE * k + strips * r + s)) for r in range(len(totals))]
+            scalars = [e.new(f"load {element_type}, ptr {pointer}, align 4") for pointer in pointers]
+            totals = [
+                _step(e, kind, e.splat(element_type, scalar), columns[k], total)
+                for scalar, total in zip(scalars, totals, strict=True)
+            ]
+        for place, start, total in zip(places, starts, totals, strict=True):
             if kind == "i32":
                 total = (
                     e.binary("sadd.sat", e.i32, total, start) if clamp else e.op("add", e.i32, total, start)

@@ -12,9 +12,9 @@ from ringfence.virtual.isa.rdna.atomics import Atomic, atomic, run_atomic
 from ringfence.virtual.isa.rdna.effects import NULL
 from ringfence.virtual.isa.rdna.facts import register_of
 from ringfence.virtual.isa.rdna.places import Place, Values
-from ringfence.virtual.isa.rdna.scratch import private_hosts
+from ringfence.virtual.isa.rdna.scratch import by_bytes, check, private_host
 from ringfence.virtual.isa.rdna.translate import APERTURES, Semantics, Translator
-from ringfence.virtual.isa.simt import FAULT, SITE_BYTES
+from ringfence.virtual.isa.simt import FAULT, FAULT_PRIVATE, FAULT_SHARED, SITE_BYTES
 
 SIGN_BIT = -(1 << 31)
 
@@ -323,30 +323,37 @@ def _flat_masks(t: Translator, address: str) -> tuple[str, str]:
     return t.active(masks[0]), t.active(masks[1])
 
 
-def _flat_hosts(
-    t: Translator, i: Instruction, address: str, length: int, write: bool
-) -> tuple[list[str], str]:
-    """Return host addresses of each dword of an access to any aperture, and the lanes that access.
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """Where the lanes of a flat access go.
 
-    Lanes beyond the local memory read 0 and store nothing.
+    ``host``: host addresses (i64 lanes) in global or local memory for the lanes of ``bits``; ``private``:
+    the lanes that access private memory at the offsets ``low`` (i32 lanes).
     """
+
+    host: str
+    bits: str
+    private: str
+    low: str
+
+
+def _apertures(t: Translator, i: Instruction, address: str, length: int, write: bool) -> _Flat:
+    """Check a flat access; lanes beyond the local memory read 0 and store nothing (strict mode: a fault)."""
     v, s = t.v, t.s
     shared, private = _flat_masks(t, address)
     elsewhere = v.op("xor", v.mask, v.op("or", v.mask, shared, private), v.splat("i1", "true"))
     host = host_addresses(t, i, address, t.active(elsewhere), length, write)
     low = v.cast("trunc", address, v.i64, v.i32)
-    end = v.op("add", v.i64, v.cast("zext", low, v.i32, v.i64), v.splat("i64", str(length)))
-    fits = v.new(f"icmp ule {v.i64} {end}, {v.splat('i64', s.field('shared_bytes'))}")
-    beyond = v.op("and", v.mask, shared, v.op("xor", v.mask, fits, v.splat("i1", "true")))
-    taking = t.active(v.op("xor", v.mask, beyond, v.splat("i1", "true")))
-    local = v.op("add", v.i64, v.cast("zext", low, v.i32, v.i64), v.splat("i64", s.field("shared")))
-    scratch = private_hosts(t, i, low, private, length)
-    hosts = []
-    for k in range(max(1, length // 4)):
-        step = v.splat("i64", str(4 * k))
-        plain = v.select(shared, v.i64, local, host)
-        hosts.append(v.select(private, v.i64, scratch[k], v.op("add", v.i64, plain, step)))
-    return hosts, v.mask_bits(taking)
+    wide = v.cast("zext", low, v.i32, v.i64)
+    end = v.op("add", v.i64, wide, v.splat("i64", str(length)))
+    outside = v.new(f"icmp ugt {v.i64} {end}, {v.splat('i64', s.field('shared_bytes'))}")
+    beyond = v.op("and", v.mask, shared, outside)
+    if t.unit.strict:
+        v.fault_if(beyond, FAULT_SHARED, i.pc, wide)
+    check(t, i, low, private, length)
+    local = v.op("add", v.i64, wide, v.splat("i64", s.field("shared")))
+    others = v.op("xor", v.mask, v.op("or", v.mask, beyond, private), v.splat("i1", "true"))
+    return _Flat(v.select(shared, v.i64, local, host), v.mask_bits(t.active(others)), private, low)
 
 
 def _special(t: Translator, address: str) -> str:
@@ -360,8 +367,11 @@ def load_flat(t: Translator, i: Instruction) -> None:
     address = vector_address(t, i)
 
     def anywhere() -> Values:
-        hosts, bits = _flat_hosts(t, i, address, size * count, False)
-        return [places.load_alone(t, host, bits, size, 1)[0] for host in hosts]
+        flat = _apertures(t, i, address, size * count, False)
+        values = places.load_alone(t, flat.host, flat.bits, size, count)
+        bits = t.v.mask_bits(flat.private)
+        own = by_bytes(t, t.private_base(), flat.low, size, [None] * count, bits)
+        return [t.v.select(flat.private, t.v.i32, a, b) for a, b in zip(own, values, strict=True)]
 
     def in_global() -> Values:
         host = host_addresses(t, i, address, t.exec_mask(), size * count, False)
@@ -380,9 +390,9 @@ def store_flat(t: Translator, i: Instruction) -> None:
     address = vector_address(t, i)
 
     def anywhere() -> Values:
-        hosts, bits = _flat_hosts(t, i, address, size * access.count, True)
-        for host, value in zip(hosts, values, strict=True):
-            places.store_alone(t, host, bits, [value], size)
+        flat = _apertures(t, i, address, size * access.count, True)
+        places.store_alone(t, flat.host, flat.bits, values, size)
+        by_bytes(t, t.private_base(), flat.low, size, values, t.v.mask_bits(flat.private))
         return []
 
     def in_global() -> Values:
@@ -402,7 +412,7 @@ def _data(t: Translator, i: Instruction, operation: Atomic) -> tuple[str, str | 
     assert data is not None
     read = t.vgpr64 if operation.bits == 64 else t.vgpr
     step = operation.bits // 32
-    return read(data.num), read(data.num + step) if operation.name == "cmpswap" else None
+    return read(data.num), read(data.num + step) if operation.name.startswith("cmpswap") else None
 
 
 def atomic_global(t: Translator, i: Instruction) -> None:
@@ -413,10 +423,18 @@ def atomic_global(t: Translator, i: Instruction) -> None:
 
 
 def atomic_flat(t: Translator, i: Instruction) -> None:
+    """Atomics may go to private memory too, whose dwords lie apart: those of 64 bits are faults there."""
+    v = t.v
     operation = atomic(i.name.split("_atomic_")[1])
     value, other = _data(t, i, operation)
-    hosts, bits = _flat_hosts(t, i, vector_address(t, i), operation.bits // 8, True)
-    _put_old(t, i, operation, run_atomic(t, operation, hosts[0], bits, value, other))
+    flat = _apertures(t, i, vector_address(t, i), operation.bits // 8, True)
+    host, bits = flat.host, flat.bits
+    if operation.bits == 64:
+        v.fault_if(flat.private, FAULT_PRIVATE, i.pc, v.cast("zext", flat.low, v.i32, v.i64))
+    else:
+        host = v.select(flat.private, v.i64, private_host(t, flat.low), host)
+        bits = t.s.op("or", v.bits, bits, v.mask_bits(flat.private))
+    _put_old(t, i, operation, run_atomic(t, operation, host, bits, value, other))
 
 
 def _put_old(t: Translator, i: Instruction, operation: Atomic, old: str) -> None:
@@ -443,8 +461,8 @@ def _buffer_base(t: Translator, words: Sequence[str]) -> str:
 def _buffer_place(t: Translator, i: Instruction, length: int) -> tuple[str, str]:
     """Return the GPU addresses of a buffer access and the lanes that lie inside the buffer.
 
-    The descriptor's OOB_SELECT decides what is checked: 0 index or offset, 1 the index, 2 that there is
-    anything, 3 bytes.
+    The descriptor's OOB_SELECT decides what is checked: 0 index and offset, 1 the index, 2 that there is
+    anything, 3 bytes. The scalar offset does not count (RDNA3 ISA manual, 9.1.5; LLVM's raw buffers).
     """
     v, s = t.v, t.s
     if int(i.fields["tfe"]):
@@ -464,20 +482,22 @@ def _buffer_place(t: Translator, i: Instruction, length: int) -> tuple[str, str]
     index = v.new(f"select i1 {add_lane}, {v.i32} {numbered}, {v.i32} {index}")
     wide_offset = v.cast("zext", offset, v.i32, v.i64)
     wide_index, wide_stride = v.cast("zext", index, v.i32, v.i64), s.cast("zext", stride, "i32", "i64")
-    inside = _inside_buffer(t, words, wide_index, wide_offset, wide_stride, length)
+    within = v.op("mul", v.i64, wide_index, v.splat("i64", wide_stride))
+    place = v.op("add", v.i64, within, wide_offset)
+    inside = _inside_buffer(t, words, wide_index, wide_offset, place, wide_stride, length)
     base = s.op("add", "i64", _buffer_base(t, words), s.cast("zext", t.scalar_source(soffset), "i32", "i64"))
-    address = v.op("add", v.i64, v.op("mul", v.i64, wide_index, v.splat("i64", wide_stride)), wide_offset)
-    return v.op("add", v.i64, address, v.splat("i64", base)), t.active(inside)
+    return v.op("add", v.i64, place, v.splat("i64", base)), t.active(inside)
 
 
 def _inside_buffer(
-    t: Translator, words: Sequence[str], index: str, offset: str, stride: str, length: int
+    t: Translator, words: Sequence[str], index: str, offset: str, place: str, stride: str, length: int
 ) -> str:
     v, s = t.v, t.s
     records = v.splat("i64", s.cast("zext", words[2], "i32", "i64"))
     mode = s.op("and", "i32", s.op("lshr", "i32", words[3], "28"), "3")
-    last = v.op("add", v.i64, offset, v.splat("i64", str(length)))
-    raw = v.new(f"icmp ule {v.i64} {last}, {records}")
+    size = v.splat("i64", str(length))
+    last = v.op("add", v.i64, offset, size)
+    raw = v.new(f"icmp ule {v.i64} {v.op('add', v.i64, place, size)}, {records}")
     index_in = v.new(f"icmp ult {v.i64} {index}, {records}")
     offset_in = v.new(f"icmp ule {v.i64} {last}, {v.splat('i64', stride)}")
     some = v.new(f"icmp ne {v.i64} {records}, zeroinitializer")

@@ -134,10 +134,10 @@ def _head_pointers(t: Translator, where: Place) -> list[str]:
 
 def _strip_masks(t: Translator, where: Place) -> list[str]:
     v = t.v
-    return [_part(t, v.mask, taking_part(t, where), s) for s in range(t.wave // STRIP)]
+    return [strip_part(t, v.mask, taking_part(t, where), s) for s in range(t.wave // STRIP)]
 
 
-def _part(t: Translator, vector: str, value: str, strip: int) -> str:
+def strip_part(t: Translator, vector: str, value: str, strip: int) -> str:
     """Return the lanes of a strip."""
     listed = ", ".join(f"i32 {STRIP * strip + k}" for k in range(STRIP))
     return t.v.new(f"shufflevector {vector} {value}, {vector} poison, <{STRIP} x i32> <{listed}>")
@@ -293,7 +293,7 @@ def _store_contiguous(t: Translator, where: Place, value: str, size: int) -> Non
         value = v.cast("trunc", value, v.i32, whole)
     masks = None if all_lanes(t, where) else _strip_masks(t, where)
     for k, pointer in enumerate(_head_pointers(t, where)):
-        part = _part(t, whole, value, k)
+        part = strip_part(t, whole, value, k)
         if masks is None:
             e.line(f"store {vector} {part}, ptr {pointer}, align 1")
         else:
@@ -346,22 +346,33 @@ def by_strips(t: Translator, count: int, size: int) -> bool:
     return count > 1 or (size == 4 and t.compact)
 
 
-def _strip_arguments(t: Translator, where: Place) -> list[str]:
-    """Return, for each strip, the arguments that say where it accesses.
+@dataclass(frozen=True, slots=True)
+class _StripArguments:
+    """What says where a strip accesses: ``offsets`` (lanes of type ``vector``) and the ``bits`` of its lanes.
 
-    Base, offsets, mask and, if limited, room.
+    ``text`` is all of it as arguments: base, offsets, mask and, if limited, room.
     """
+
+    vector: str
+    offsets: str
+    bits: str
+    text: str
+
+
+def _strip_arguments(t: Translator, where: Place) -> list[_StripArguments]:
+    """Return the arguments for each strip."""
     e = Emitter(STRIP, t.v)
     vector = e.i64 if where.base is None else e.i32
     whole = t.v.i64 if where.base is None else t.v.i32
     masks = None if all_lanes(t, where) else _strip_masks(t, where)
-    calls = []
+    found = []
     for s in range(t.wave // STRIP):
         bits = "-1" if masks is None else e.mask_bits(masks[s])
-        offsets = _part(t, whole, where.offset, s)
+        offsets = strip_part(t, whole, where.offset, s)
         room = "" if where.room is None else f", i32 {where.room}"
-        calls.append(f"ptr {where.base or 'null'}, {vector} {offsets}, i{STRIP} {bits}{room}")
-    return calls
+        text = f"ptr {where.base or 'null'}, {vector} {offsets}, i{STRIP} {bits}{room}"
+        found.append(_StripArguments(vector, offsets, bits, text))
+    return found
 
 
 def _variant(where: Place) -> str:
@@ -369,29 +380,54 @@ def _variant(where: Place) -> str:
 
 
 def _load_strips(t: Translator, where: Place, count: int) -> Values:
-    v, e = t.v, Emitter(STRIP, t.v)
-    calls = _strip_arguments(t, where)
+    e = Emitter(STRIP, t.v)
+    strips = _strip_arguments(t, where)
     name = f"load_strip_{_variant(where)}x{count}"
     if name not in t.helpers:
-        t.helpers[name] = _load_function(name, where, count, v)
+        t.helpers[name] = _load_function(name, where, count, t.v)
     result = "{ " + ", ".join([e.i32] * count) + " }"
-    parts: list[list[str]] = [[] for _ in range(count)]
-    for call in calls:
-        packed = e.new(f"call {result} @{name}({call})")
-        for k in range(count):
-            parts[k].append(e.new(f"extractvalue {result} {packed}, {k}"))
-    return [joined(t, part) for part in parts]
+    loaded: list[str] = []
+    for k, arguments in enumerate(strips):
+        call = f"call {result} @{name}({arguments.text})"
+        if k and t.mirrored:
+            loaded.append(_unless_equal(e, arguments, strips[k - 1], result, call, loaded[-1]))
+        else:
+            loaded.append(e.new(call))
+    return [
+        joined(t, [e.new(f"extractvalue {result} {packed}, {k}") for packed in loaded]) for k in range(count)
+    ]
+
+
+def _unless_equal(
+    e: Emitter, here: _StripArguments, before: _StripArguments, result: str, call: str, loaded: str
+) -> str:
+    """Return what was ``loaded`` for the strip before if this one has the same addresses, else ``call``.
+
+    The upper lanes of a wave hold the same rows of a matrix as the lower ones.
+    """
+    compared, other, join = e.block("compared"), e.block("other"), e.block("join")
+    differs = e.any(e.new(f"icmp ne {here.vector} {here.offsets}, {before.offsets}"))
+    unlike = e.new(f"icmp ne i{STRIP} {here.bits}, {before.bits}")
+    either = e.new(f"or i1 {differs}, {unlike}")
+    e.line(f"br label %{compared}")
+    e.label(compared)
+    e.line(f"br i1 {either}, label %{other}, label %{join}")
+    e.label(other)
+    fetched = e.new(call)
+    e.line(f"br label %{join}")
+    e.label(join)
+    return e.new(f"phi {result} [ {loaded}, %{compared} ], [ {fetched}, %{other} ]")
 
 
 def _store_strips(t: Translator, where: Place, values: Sequence[str]) -> None:
     v, e, count = t.v, Emitter(STRIP, t.v), len(values)
-    calls = _strip_arguments(t, where)
+    strips = _strip_arguments(t, where)
     name = f"store_strip_{_variant(where)}x{count}"
     if name not in t.helpers:
         t.helpers[name] = _store_function(name, where, count, v)
-    for s, call in enumerate(calls):
-        data = ", ".join(f"{e.i32} {_part(t, v.i32, value, s)}" for value in values)
-        e.line(f"call void @{name}({call}, {data})")
+    for s, arguments in enumerate(strips):
+        data = ", ".join(f"{e.i32} {strip_part(t, v.i32, value, s)}" for value in values)
+        e.line(f"call void @{name}({arguments.text}, {data})")
 
 
 class _Function:
@@ -481,6 +517,10 @@ def _load_function(name: str, where: Place, count: int, parent: Emitter) -> str:
     pointer = f.head_pointer()
     give([e.splat("i32", s.new(f"load i32, ptr {s.at(pointer, 4 * k)}, align 1")) for k in range(count)])
     e.label("scattered")
+    if count == 4:
+        f.either(whole, "rows", "gathered")
+        give(_load_rows(f))
+        e.label("gathered")
     give([e.gather(e.i32, f.pointers(4 * k), f.mask, 1) for k in range(count)])
     if f.limited:
         e.label("beyond")
@@ -538,6 +578,46 @@ def _load_interleaved(e: Emitter, pointer: str, count: int) -> Values:
     low, high = _unzip(e, rows[0], rows[1]), _unzip(e, rows[2], rows[3])
     even, odd = _unzip(e, low[0], high[0]), _unzip(e, low[1], high[1])
     return [even[0], odd[0], even[1], odd[1]]
+
+
+def _load_rows(f: _Function) -> Values:
+    """Return 4 dwords of each lane, from anywhere: a load for each lane, then a transposition.
+
+    That is faster than gathers, which load dword by dword.
+    """
+    e, s = f.e, f.s
+    rows = []
+    for lane in range(STRIP):
+        offset = s.new(f"extractelement {f.vector} %offsets, i32 {lane}")
+        if f.kind == "i64":
+            pointer = s.cast("inttoptr", offset, "i64", "ptr")
+        else:
+            pointer = s.new(f"getelementptr i8, ptr %base, i32 {offset}")
+        rows.append(s.new(f"load <4 x i32>, ptr {pointer}, align 1"))
+    quads = []
+    for j in range(4):  # quad j has the rows j, 4 + j, 8 + j and 12 + j
+        low, high = (_concatenated(e, rows[k + j], rows[k + 4 + j], 4) for k in (0, 8))
+        quads.append(_concatenated(e, low, high, 8))
+    first, second = (_unpack(e, quads[k], quads[k + 1], 1) for k in (0, 2))
+    return [part for a, b in zip(first, second, strict=True) for part in _unpack(e, a, b, 2)]
+
+
+def _concatenated(e: Emitter, a: str, b: str, width: int) -> str:
+    listed = ", ".join(f"i32 {k}" for k in range(2 * width))
+    kind = f"<{width} x i32>"
+    return e.new(f"shufflevector {kind} {a}, {kind} {b}, <{2 * width} x i32> <{listed}>")
+
+
+def _unpack(e: Emitter, a: str, b: str, unit: int) -> tuple[str, str]:
+    """Return, of each 4 elements, the lower ones of a and b in turn, ``unit`` at a time; the upper ones."""
+    low = [
+        quad + half + k
+        for quad in range(0, STRIP, 4)
+        for part in range(0, 2, unit)
+        for half in (0, STRIP)
+        for k in range(part, part + unit)
+    ]
+    return _shuffle(e, a, b, low), _shuffle(e, a, b, [k + 2 for k in low])
 
 
 def _store_interleaved(e: Emitter, pointer: str, values: Sequence[str]) -> None:

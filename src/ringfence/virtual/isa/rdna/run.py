@@ -6,6 +6,7 @@ import ctypes
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,8 @@ def run_amdgpu(
     crashes or corrupts it.
 
     Raises :class:`GpuFault` or :class:`GpuHang` if the program fails, :class:`UnsupportedDevice` for another
-    GPU, :class:`LaunchError` for a launch that cannot be, :class:`PackageError` for a damaged code object.
+    GPU, :class:`LaunchError` for a launch that cannot be, :class:`PackageError` for a damaged code object or
+    one without such a kernel.
     """
     if arch not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
@@ -84,7 +86,7 @@ def run_amdgpu(
     runner = executor or Executor(strict=strict)
     try:
         if isinstance(code, bytes) and code[:4] == _ELF:
-            dispatch = _from_object(load_code_object(code), kernel, arch, launch, loader)
+            dispatch = _from_object(_parsed(code), kernel, arch, launch, loader)
         else:
             dispatch = _from_code(code, launch, loader)
         dispatch = replace(dispatch, **{name: value for name, value in changes.items() if value is not None})
@@ -96,6 +98,12 @@ def run_amdgpu(
     if report is not None:
         raise (GpuHang if report.kind == "hang" else GpuFault)("AMD GPU program failed", report)
     return runner.statistics
+
+
+@lru_cache(maxsize=16)
+def _parsed(code: bytes) -> CodeObject:
+    """Return a code object; those of recent launches are remembered."""
+    return load_code_object(code)
 
 
 @dataclass(frozen=True, slots=True)

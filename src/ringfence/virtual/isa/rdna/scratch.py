@@ -27,16 +27,11 @@ def _index(t: Translator, offset: str) -> str:
     return v.op("or", v.i32, v.op("add", v.i32, dword, lane), v.op("and", v.i32, offset, v.splat("i32", "3")))
 
 
-def private_hosts(t: Translator, i: Instruction, offset: str, lanes: str, length: int) -> list[str]:
-    """Return host addresses (i64 lanes) of each dword of an access to private memory, checked."""
+def private_host(t: Translator, offset: str) -> str:
+    """Return host addresses (i64 lanes) of a dword of private memory."""
     v, s = t.v, t.s
-    check(t, i, offset, lanes, length)
     base = v.splat("i64", s.cast("ptrtoint", t.private_base(), "ptr", "i64"))
-    hosts = []
-    for k in range(max(1, length // 4)):
-        moved = v.op("add", v.i32, offset, v.splat("i32", str(4 * k))) if k else offset
-        hosts.append(v.op("add", v.i64, v.cast("zext", _index(t, moved), v.i32, v.i64), base))
-    return hosts
+    return v.op("add", v.i64, v.cast("zext", _index(t, offset), v.i32, v.i64), base)
 
 
 def _offset(t: Translator, i: Instruction) -> tuple[str, str | None]:
@@ -99,7 +94,7 @@ def _uniform(
     _check_scalar(t, i, offset, length)
     if not offset.startswith("%"):
         if int(offset) % size:
-            return _by_bytes(t, base, t.v.splat("i32", offset), size, values)
+            return by_bytes(t, base, t.v.splat("i32", offset), size, values)
         return _rows(t, base, offset, size, values)
     if size == 1:
         return _rows(t, base, offset, size, values)
@@ -107,7 +102,7 @@ def _uniform(
     return places.branch(
         t,
         t.s.new(f"icmp ne i32 {low}, 0"),
-        lambda: _by_bytes(t, base, t.v.splat("i32", offset), size, values),
+        lambda: by_bytes(t, base, t.v.splat("i32", offset), size, values),
         lambda: _rows(t, base, offset, size, values),
         rare=True,
     )
@@ -180,11 +175,13 @@ def _lanes(
             return dwords()
     low = v.op("and", v.i32, offset, v.splat("i32", str(size - 1)))
     wrong = v.any(t.active(v.new(f"icmp ne {v.i32} {low}, zeroinitializer")))
-    return places.branch(t, wrong, lambda: _by_bytes(t, base, offset, size, values), dwords, rare=True)
+    return places.branch(t, wrong, lambda: by_bytes(t, base, offset, size, values), dwords, rare=True)
 
 
-def _by_bytes(t: Translator, base: str, offset: str, size: int, values: Sequence[str | None]) -> Values:
-    """Access byte by byte what crosses dwords."""
+def by_bytes(
+    t: Translator, base: str, offset: str, size: int, values: Sequence[str | None], bits: str | None = None
+) -> Values:
+    """Access what may cross dwords byte by byte, for the active lanes or those of ``bits``."""
     v, count, loads = t.v, len(values), values[0] is None
     name = f"scratch_{'load' if loads else 'store'}_{size}x{count}"
     t.lane_helper(name, "ptr %base, ptr %offsets, ptr %data", _bytes_body(t.wave, size, count, loads))
@@ -192,7 +189,7 @@ def _by_bytes(t: Translator, base: str, offset: str, size: int, values: Sequence
     v.line(f"store {v.i32} {offset}, ptr {offsets}, align 64")
     for k, value in enumerate(values):
         v.line(f"store {v.i32} {value or 'zeroinitializer'}, ptr {v.at(data, 4 * t.wave * k)}, align 64")
-    v.line(f"call void @{name}(ptr {base}, ptr {offsets}, ptr {data}, {v.bits} {t.exec_bits()})")
+    v.line(f"call void @{name}(ptr {base}, ptr {offsets}, ptr {data}, {v.bits} {bits or t.exec_bits()})")
     if not loads:
         return []
     return [v.new(f"load {v.i32}, ptr {v.at(data, 4 * t.wave * k)}, align 64") for k in range(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ringfence.hardware.amd.rdna import Instruction
+from ringfence.hardware.amd.rdna.tables import rows
 from ringfence.virtual.isa.jit import TranslationError
 from ringfence.virtual.isa.rdna.refused import REFUSED
 from ringfence.virtual.isa.rdna.translate import Semantics
@@ -51,7 +52,9 @@ def semantics() -> dict[str, Semantics]:
     table: dict[str, Semantics] = {}
     for module in modules:
         table.update(module.SEMANTICS)
-    return table
+    # The modules combine operations and types; not every combination is an instruction.
+    known = {row.name for entries in rows().values() for row in entries} | {"vopd"}
+    return {name: function for name, function in table.items() if name in known}
 
 
 def semantics_of(i: Instruction) -> Semantics:

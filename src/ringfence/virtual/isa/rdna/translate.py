@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,7 +38,10 @@ from ringfence.virtual.isa.simt import (
     module,
 )
 
-VERSION = 1  # part of every cache key: raise it when translated code changes
+if TYPE_CHECKING:
+    from ringfence.virtual.isa.rdna.windows import Window
+
+VERSION = 6  # part of every cache key: raise it when translated code changes
 ALIGN = 64
 MANY_ACCESSES = 24
 
@@ -146,6 +150,7 @@ class Translator:
         self._memo: dict[tuple[str, ...], str] = {}
         self._dirty_scalars = 0
         self._dirty_vectors = 0
+        self._windows: dict[int, Window] = {}
         self._facts: Facts = {}
         self._merge = 0
         self._block = self.flow.blocks[0]
@@ -155,6 +160,8 @@ class Translator:
         self.compact = (
             accesses > MANY_ACCESSES
         )  # memory accesses become calls, to bound the time of translation
+        # Operands of matrix instructions are the same in both halves of a wave.
+        self.mirrored = flow_module.uses(self.flow, lambda i: i.name.startswith("v_wmma"))
         self._scalar_slots: dict[int, int] = {}
         self._vector_slots: dict[int, int] = {}
         self._state_bytes = self._allocate()
@@ -276,11 +283,30 @@ class Translator:
     # --- blocks ---
 
     def _translate_block(self, block: Block) -> None:
+        """Translate a block; twice if it has loads that may be checked all at once (:mod:`windows`)."""
+        from ringfence.virtual.isa.rdna import windows
+
         self._block = block
         self._scalars, self._vectors, self._memo = {}, {}, {}
-        self._dirty_scalars = self._dirty_vectors = 0
         self._facts = dict(block.facts)
         self.v.label(f"block{block.index}")
+        ends = windows.planned(block, self.wave)
+        if not ends:
+            self._translate_body(block)
+            return
+        good, found = windows.check(self, ends)
+        quick, plain = self.v.block("quick"), self.v.block("plain")
+        self.v.line(f"br i1 {good}, label %{quick}, label %{plain}")
+        for label, using in ((quick, found), (plain, {})):
+            with self.aside():
+                self._windows = using
+                self.v.label(label)
+                self._translate_body(block)
+        self._windows = {}
+
+    def _translate_body(self, block: Block) -> None:
+        self._dirty_scalars = self._dirty_vectors = 0
+        self._facts = dict(block.facts)
         if self.unit.count:
             self._count(len(block.instructions))
         for i, e in zip(block.instructions, block.effects):
@@ -291,6 +317,11 @@ class Translator:
         elif not block.instructions or not flow_module.ends_block(block.instructions[-1]):
             self.flush()
             self.goto(block.successors[0])
+
+    def window(self, register: int) -> Window | None:
+        """Return the window that the addresses in a VGPR are known to lie in."""
+        found = self._windows.get(register)
+        return found if found is not None and self._vectors.get(register) == ("i32", found.value) else None
 
     def _count(self, instructions: int) -> None:
         s, pointer = self.s, self.s.field_address("executed")

@@ -4,24 +4,25 @@ Memory operations run beside the program and count up: vector memory loads vmcnt
 memory, scalar loads and messages lgkmcnt, flat ones vmcnt and lgkmcnt. s_waitcnt waits until at most n are
 under way. Vector memory and local memory return in order, scalar loads in any order, so for them only a
 wait for 0 helps (RDNA3 ISA manual, chapter 4.4; LLVM, SIInsertWaitcnts.cpp). Hardware does not check: a
-program without the wait reads the old value now and then.
+program without the wait reads the old value now and then. The halves of a VGPR are registers of their own:
+compilers load one while they use the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ringfence.hardware.amd.rdna import Instruction, Operand
 from ringfence.virtual.isa.jit import TranslationError
-from ringfence.virtual.isa.rdna.effects import scalar_bits, vector_bits
+from ringfence.virtual.isa.rdna.effects import read_halves, scalar_bits, vector_bits, written_halves
 from ringfence.virtual.isa.rdna.flow import Block, Flow
 
 VM, LGKM = "vmcnt", "lgkmcnt"
 OLDEST = 64  # no counter counts so far
 VECTOR_LOADS = ("global", "scratch", "mubuf")
 
-Key = tuple[str, int]  # ("s" or "v", number of the register)
+Key = tuple[str, int, int]  # ("s" or "v", number of the register, half of a VGPR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def _through(block: Block, pending: Pending, wave: int) -> Pending:
         counters = _counters(i)
         for counter in counters:
             _begin(pending, counter)
-        for key in _results(i, wave):
+        for key in _written(i, wave) if counters else ():
             for counter in counters:
                 pending[key, counter] = Flight(i, counter, 0, i.format != "smem" and not _is_message(i))
     return pending
@@ -128,35 +129,40 @@ def _counters(i: Instruction) -> tuple[str, ...]:
     return ()
 
 
-def _registers(operands: tuple[int, int]) -> Iterator[Key]:
-    for kind, bits in zip("sv", operands, strict=True):
-        while bits:
-            low = bits & -bits
-            yield kind, low.bit_length() - 1
-            bits ^= low
+def _registers(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
 
 
-def _bits(operands: Iterable[Operand], wave: int) -> tuple[int, int]:
-    scalars = vectors = 0
-    for operand in operands:
-        scalars |= scalar_bits(operand, wave)
-        vectors |= vector_bits(operand)
-    return scalars, vectors
+def _parts(operand: Operand, halves: tuple[int, ...], wave: int) -> Iterator[Key]:
+    """Yield the registers that an operand names, of VGPRs the ``halves``."""
+    for number in _registers(scalar_bits(operand, wave)):
+        yield "s", number, 0
+    for number in _registers(vector_bits(operand)):
+        for half in halves:
+            yield "v", number, half
 
 
-def _results(i: Instruction, wave: int) -> Iterator[Key]:
-    if not _counters(i):
-        return
-    yield from _registers(_bits(i.dsts, wave))
+def _read(i: Instruction, wave: int) -> Iterator[Key]:
+    for position, operand in enumerate(i.srcs):
+        yield from _parts(operand, read_halves(i, position), wave)
+
+
+def _written(i: Instruction, wave: int) -> Iterator[Key]:
+    for position, operand in enumerate(i.dsts):
+        yield from _parts(operand, written_halves(i, position), wave)
 
 
 def _check_uses(i: Instruction, pending: Pending, wave: int) -> None:
     """Refuse ``i`` if it reads a register that is under way, or writes one that another will write."""
     own = _counters(i)
-    for written, operands in ((False, i.srcs), (True, i.dsts)):
-        for key in _registers(_bits(operands, wave)):
-            for (pending_key, counter), flight in pending.items():
-                if pending_key == key and not (written and counter in own and flight.ordered):
+    for written, keys in ((False, _read(i, wave)), (True, _written(i, wave))):
+        for key in keys:
+            for counter in (VM, LGKM):
+                flight = pending.get((key, counter))
+                if flight and not (written and counter in own and flight.ordered):
                     raise _refusal(i, key, flight, written)
 
 
