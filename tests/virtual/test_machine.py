@@ -38,8 +38,12 @@ def machine(**options) -> Machine:
 def test_unknown_devices_modes_and_clocks_are_refused():
     with pytest.raises(UnsupportedDevice, match="a999"):
         machine(devices=("a999",))
-    with pytest.raises(UnsupportedDevice, match="gfx1100"):
-        machine(devices=("gfx1100",))
+    with pytest.raises(UnsupportedDevice, match="gfx9999"):
+        machine(devices=("gfx9999",))
+    with pytest.raises(UnsupportedDevice, match="no virtual gfx942: only gfx11"):
+        machine(devices=("gfx942",))
+    with pytest.raises(UnsupportedDevice, match="'usb'"):
+        machine(devices=("usb",))
     with pytest.raises(ValueError, match="'inline' or 'async'"):
         machine(mode="threads")
     with pytest.raises(ValueError, match="no clock"):
@@ -244,10 +248,37 @@ def test_the_executor_is_made_on_demand_and_closed():
     with Machine(executor_factory=Closing) as one:
         client = Client(one)
         client.run(op(Opcode.NOP))
-        assert one._executor is None
+        assert not one._executors
         code, constants = client.buffer(), client.buffer()
         client.run(dispatch(code.gpu, constants.gpu))
     assert Closing.closed == 1
+
+
+def test_a_factory_makes_one_executor_for_all_families_and_else_each_has_its_own():
+    pytest.importorskip("llvmlite")
+    with Machine(("a630", "gfx1100"), executor_factory=FakeExecutor) as one:
+        assert one.executor("ir3") is one.executor("rdna")
+    with Machine(("a630", "gfx1100")) as one:
+        ir3, rdna = one.executor("ir3"), one.executor("rdna")
+        assert (type(ir3).__module__, type(rdna).__module__) == (
+            "ringfence.virtual.isa.ir3.executor",
+            "ringfence.virtual.isa.rdna.executor",
+        )
+        assert one.executor("rdna") is rdna
+
+
+def test_kgsl_has_no_doorbells_directories_or_addresses_of_the_clients_choice():
+    with machine() as one:
+        client = Client(one)
+        made = client.call(kgsl.GPUOBJ_ALLOC(size=4096, flags=1 << 28))
+        start = one.reserve(4096)
+        with refused(errno.EINVAL):
+            one.mmap(client.fd, 4096, made.id << 12, address=start)
+        with refused(errno.EINVAL):
+            one.doorbell(start)
+        with refused(errno.ENOENT):
+            one.list_directory("/sys/class/kgsl")
+        one.munmap(start, 4096)
 
 
 # ----- async mode ---------------------------------------------------------------------------------

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from ringfence.virtual.memory import (
+    PAGE,
     AddressSpace,
     Backing,
     BadAddress,
+    ClientMappings,
     MemoryFault,
     read_user,
+    reserve_pages,
     unmap_pages,
     write_user,
 )
@@ -130,3 +133,42 @@ def test_client_memory_is_read_and_written_without_dying():
         with pytest.raises(BadAddress):
             write_user(address, b"12345678")
     assert read_user(0, 0) == b""
+
+
+# ----- mappings of clients ------------------------------------------------------------------------
+
+
+def test_a_mapping_into_a_reserved_range_takes_its_place() -> None:
+    mappings, released = ClientMappings(), []
+    start, backing = reserve_pages(4 * PAGE, PAGE), Backing(PAGE)
+    mappings.add(start, 4 * PAGE, lambda: released.append("range"), reserved=True)
+    assert mappings.covers(start, 4 * PAGE) and not mappings.covers(start, 5 * PAGE)
+    backing.replace(start + PAGE, PAGE)
+    mappings.add(start + PAGE, PAGE, lambda: released.append("object"))
+    assert (len(mappings), mappings.reservations, released) == (1, 1, [])
+    assert mappings.covers(start, 4 * PAGE), "replaced pages still count"
+    assert mappings.unmap(start + PAGE, PAGE) and released == ["object"]
+    assert not mappings.covers(start, 4 * PAGE)
+    assert not mappings.unmap(start, 4 * PAGE), "there is a hole"
+    assert released == ["object", "range"]
+    assert (len(mappings), mappings.reservations) == (0, 0)
+    backing.release()
+
+
+def test_replacing_the_last_page_of_a_mapping_releases_it() -> None:
+    mappings, released = ClientMappings(), []
+    start = reserve_pages(PAGE, PAGE)
+    for name in "ab":
+        mappings.add(start, PAGE, lambda name=name: released.append(name))
+    assert released == ["a"]
+    mappings.unmap(start, PAGE)
+    assert released == ["a", "b"]
+
+
+@pytest.mark.parametrize("alignment", [PAGE, 64 << 10, 2 << 20])
+def test_reserved_addresses_are_aligned_and_without_access(alignment: int) -> None:
+    start = reserve_pages(3 * PAGE, alignment)
+    assert start % alignment == 0
+    with pytest.raises(BadAddress):
+        read_user(start, 1)
+    unmap_pages(start, 3 * PAGE)

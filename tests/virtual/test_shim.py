@@ -13,7 +13,8 @@ import pytest
 
 from ringfence.virtual.shim.command import BOOTSTRAP, main, shim_environment
 from ringfence.virtual.shim.hook import install_hooks
-from ringfence.virtual.shim.session import ENDLESS_MS, IDLE_TIMER, Session
+from ringfence.virtual.shim.kgsl import ENDLESS_MS, IDLE_TIMER
+from ringfence.virtual.shim.session import Session
 
 HEADER = """
 import numpy as np

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ringfence as rf
 from ringfence.cli.bench import COUNT, INSTANCES, Scene, scene
+from ringfence.virtual.amd.stub import KfdStubPort
 from ringfence.virtual.machine import LiveObjects, Machine
-from ringfence.virtual.stub import Received, StubPort
+from ringfence.virtual.stub import StubPort
 
 
 @pytest.fixture
@@ -38,13 +40,18 @@ def work(made: Scene) -> list[np.ndarray]:
     return results
 
 
-def test_it_receives_dword_for_dword_what_an_executed_and_checked_run_submits() -> None:
+STUBS = {"kgsl": ("a630", StubPort), "kfd": ("gfx1100", KfdStubPort)}
+
+
+@pytest.mark.parametrize("interface", STUBS)
+def test_it_receives_dword_for_dword_what_an_executed_and_checked_run_submits(interface: str) -> None:
     pytest.importorskip("llvmlite")
-    received: list[list[Received]] = []
+    chip, stub = STUBS[interface]
+    received: list[list[Any]] = []
     for execute in (True, False):
-        with Machine(("a630",)) as machine:
-            port = StubPort(machine, execute=execute, record=True)
-            with scene(port) as made:
+        with Machine((chip,)) as machine:
+            port = stub(machine, execute=execute, record=True)
+            with scene(port, interface) as made:
                 results = work(made)
             received.append(port.received)
             if execute:
@@ -56,7 +63,10 @@ def test_it_receives_dword_for_dword_what_an_executed_and_checked_run_submits() 
     executed, acknowledged = received
     assert len(executed) == 3 + 2 * 3 * INSTANCES
     assert acknowledged == executed
-    assert all(each.words and each.loaded for each in executed)
+    if interface == "kgsl":
+        assert all(each.words and each.loaded for each in executed)
+    else:
+        assert all(each.words and each.arguments for each in executed)
 
 
 def test_a_changed_argument_changes_what_is_received(machine: Machine) -> None:

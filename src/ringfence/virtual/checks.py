@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 
+class Refused(Exception):
+    """A call fails with ``errno``; ``reason`` says why, which a real kernel would at most log."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.errno = code
+        self.reason = reason
+
+
 class BadState(Exception):
     """State that the hardware needs is missing, stale, contradictory or beyond the chip's limits."""
 

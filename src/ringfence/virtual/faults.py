@@ -22,6 +22,10 @@ class GpuFailure(Exception):
         self.report = report
 
 
+class GpuWasReset(GpuFailure):
+    """The whole GPU was reset: everything that ran there is lost."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Fault:
     """Strikes at the ``nth`` matching event (1 = the next) and the ``times - 1`` after it.
@@ -51,9 +55,9 @@ class Fault:
 class CallError(Fault):
     """A call of the port fails with ``errno``.
 
-    ``call`` is a shell pattern over the names of ioctls (without ``IOCTL_KGSL_``) and ``open``, ``mmap``,
-    ``munmap``, ``read_text``. The call has no effect, except for EPROTO, which by its meaning reports an
-    error of work that was accepted.
+    ``call`` is a shell pattern over the names of ioctls (without ``IOCTL_KGSL_`` or ``AMDKFD_IOC_``) and
+    ``open``, ``mmap``, ``munmap``, ``reserve``, ``read_text``, ``list_directory``. The call has no effect,
+    except for EPROTO, which by its meaning reports an error of work that was accepted.
     """
 
     errno: int
@@ -75,8 +79,9 @@ class Hang(Fault):
 class LostCompletion(Fault):
     """A completion never arrives.
 
-    ``timestamp``: the nth finished submission is not seen as retired (a later one retires it too).
-    ``signal``: the nth value that a stream writes with an event is dropped.
+    ``timestamp``: the nth finished submission is not seen as retired (a later one retires it too); with KFD,
+    which knows no submissions, the nth interrupt gets lost. ``signal``: the nth value that a stream writes
+    with an event (KFD: a RELEASE_MEM) is dropped.
     """
 
     what: Literal["timestamp", "signal"] = "timestamp"
@@ -98,6 +103,11 @@ class PageFault(Fault):
     """The nth dispatch faults on ``address`` before it runs."""
 
     address: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Reset(Fault):
+    """The GPU is reset at the nth dispatch: its queues and the content of its memory are lost (KFD only)."""
 
 
 F = TypeVar("F", bound=Fault)
@@ -145,6 +155,10 @@ class Faults:
     def page_fault(self) -> PageFault | None:
         """Return the fault that strikes at this dispatch."""
         return self._strike([f for f in self._faults if isinstance(f, PageFault)])
+
+    def reset(self) -> Reset | None:
+        """Return the fault that resets the GPU at this dispatch."""
+        return self._strike([f for f in self._faults if isinstance(f, Reset)])
 
     @staticmethod
     def _strike(matching: list[F]) -> F | None:

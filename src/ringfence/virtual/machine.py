@@ -20,22 +20,25 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ringfence.errors import FaultReport, PortError, RingfenceError, UnsupportedDevice
 from ringfence.hardware.fields import Ioctl
 from ringfence.virtual.checks import Notes
 from ringfence.virtual.clock import ClockName, Costs, make_clock
 from ringfence.virtual.faults import Faults
-from ringfence.virtual.memory import AddressSpace, ClientMappings, read_user
-
-if TYPE_CHECKING:
-    from ringfence.virtual.adreno.state import ComputeState
-    from ringfence.virtual.isa.ir3.dispatch import Dispatch
+from ringfence.virtual.memory import (
+    PAGE,
+    AddressSpace,
+    ClientMappings,
+    read_user,
+    reserve_pages,
+)
 
 FIRST_DESCRIPTOR = 1 << 20  # far from the descriptors of the real kernel, so that mixing them up is noticed
 DEFAULT_MEMORY = 4 << 30
 HANG_TIMEOUT = 2.0
+SLOWER = 30  # so much longer than a GPU a host may take for something before it counts as hung
 POLL_SECONDS = 0.001  # how often a blocked poll of memory is looked at in async mode
 SWITCH_INTERVAL = 0.0005  # a spinning client would otherwise keep the machine's thread waiting for 5 ms
 SPINS_BEFORE_STEP = 16  # reads of the clock in a row after which a client is taken to be waiting
@@ -44,15 +47,16 @@ PATIENCE = 0.02  # real seconds that a waiting client leaves a working one befor
 WANDER = 0.25  # how often a call that does not wait runs a step
 
 Mode = Literal["inline", "async"]
+Isa = Literal["ir3", "rdna"]
 T = TypeVar("T")
 
 
 class Executor(Protocol):
-    """What runs shader programs."""
+    """What runs shader programs: launches (``Dispatch``) of one instruction set."""
 
-    def prepare(self, dispatches: Iterable[Dispatch]) -> None: ...
+    def prepare(self, dispatches: Iterable[Any]) -> None: ...
 
-    def run(self, dispatch: Dispatch, memory: AddressSpace) -> FaultReport | None: ...
+    def run(self, dispatch: Any, memory: AddressSpace) -> FaultReport | None: ...
 
 
 @runtime_checkable
@@ -91,8 +95,9 @@ class Engine(Protocol):
 class LiveObjects:
     """What a machine holds for its clients; everything is 0 when nothing leaked.
 
-    ``backings`` counts memfds and copies of imported memory, ``client_mappings`` what clients have mapped
-    and not unmapped, ``deferred`` unmappings that wait for a running program.
+    ``contexts`` counts KGSL contexts and KFD queues, ``backings`` memfds and copies of imported memory,
+    ``client_mappings`` what clients have mapped and not unmapped, ``reservations`` ranges of addresses that
+    they have reserved, ``deferred`` unmappings that wait for a running program.
     """
 
     descriptors: int = 0
@@ -102,6 +107,8 @@ class LiveObjects:
     backings: int = 0
     client_mappings: int = 0
     deferred: int = 0
+    reservations: int = 0
+    events: int = 0
 
     def __add__(self, other: LiveObjects) -> LiveObjects:
         return LiveObjects(*(getattr(self, n) + getattr(other, n) for n in self.__slots__))
@@ -112,24 +119,40 @@ class LiveObjects:
 
 
 class VirtualDevice(Protocol):
-    """A device node and what is behind it. Every method is called with the machine's lock."""
+    """Device nodes and what is behind them. Every method is called with the machine's lock."""
 
-    path: str
-    engines: Sequence[Engine]
+    @property
+    def paths(self) -> Sequence[str]:
+        """The device nodes."""
 
-    def open(self) -> int:
-        """Return a new handle."""
+    @property
+    def engines(self) -> Sequence[Engine]:
+        """What works by itself at the moment."""
+
+    def open(self, path: str) -> int:
+        """Return a new handle of one of ``paths``."""
 
     def close(self, handle: int) -> None: ...
 
     def ioctl(self, handle: int, request: int, address: int) -> tuple[int, str]:
         """Return the errno (0: success) and, for a failure, its reason."""
 
-    def mmap(self, handle: int, length: int, offset: int, writable: bool) -> tuple[int, int, str]:
-        """Return the address, the errno and its reason."""
+    def mmap(
+        self, handle: int, length: int, offset: int, writable: bool, address: int
+    ) -> tuple[int, int, str]:
+        """Return the address, the errno and its reason. ``address``, if not 0, is where to map."""
+
+    def doorbell(self, address: int) -> Callable[[int], None] | None:
+        """Return what rings the doorbell that the client has mapped at ``address``.
+
+        ``None`` if there is none. The function is called with the lock, and returns without waiting.
+        """
 
     def read_text(self, path: str) -> str | None:
         """Return a sysfs file of the device; ``None`` if it has no such file."""
+
+    def list_directory(self, path: str) -> list[str] | None:
+        """Return the names in a sysfs directory of the device; ``None`` if it has no such directory."""
 
     def clean(self, address: int, length: int) -> None: ...
 
@@ -143,12 +166,15 @@ class VirtualDevice(Protocol):
 class Machine:
     """Virtual devices behind a :class:`~ringfence.port.Port`.
 
-    ``devices`` names chips; the nodes are ``/dev/kgsl-3d0``, ``/dev/kgsl-3d1``, ... ``executor_factory``
-    makes what runs programs (default: the JIT of :mod:`ringfence.virtual.isa`). ``coherent`` makes
-    imported memory coherent with the CPU's caches, as on a platform with I/O coherence: the machine
-    maintains them itself around every submission and program. ``memory_bytes`` is what a process can
-    allocate on a device, ``hang_timeout`` the time without progress after which a GPU counts as hung.
-    Async mode always uses the real clock.
+    ``devices`` names chips. Adreno chips are ``/dev/kgsl-3d0``, ``/dev/kgsl-3d1``, ...; AMD chips are
+    ``/dev/dri/renderD128``, ``/dev/dri/renderD129``, ... behind one ``/dev/kfd``. ``executor_factory`` makes
+    what runs programs, one for all (default: the JIT of :mod:`ringfence.virtual.isa` for each instruction
+    set). ``coherent`` makes memory imported through KGSL coherent with the CPU's caches, as on a platform
+    with I/O coherence: the machine maintains them itself around every submission and program, as it always
+    does for KFD. ``memory_bytes`` is what a process can allocate on a device, ``hang_timeout`` the time
+    without progress after which a GPU counts as hung (a program may run 30 times as long on the host, and an
+    AMD queue may wait as long for a client that is not waiting itself). ``large_bar`` lets the CPU reach all
+    memory of AMD cards. Async mode always uses the real clock.
 
     ``on_dispatch``, if set, is called with the state of the command processor and the program run before
     each program, with the machine's lock: it must not call the machine. While it is set, programs run in the
@@ -167,6 +193,7 @@ class Machine:
         executor_factory: Callable[[], Executor] | None = None,
         hang_timeout: float = HANG_TIMEOUT,
         memory_bytes: int = DEFAULT_MEMORY,
+        large_bar: bool = True,
     ) -> None:
         if mode not in ("inline", "async"):
             raise ValueError(f"mode is 'inline' or 'async', not {mode!r}")
@@ -179,7 +206,8 @@ class Machine:
         self.seed = seed
         self.hang_timeout = hang_timeout
         self.memory_bytes = memory_bytes
-        self.on_dispatch: Callable[[ComputeState, Dispatch], None] | None = None
+        self.large_bar = large_bar
+        self.on_dispatch: Callable[[Any, Any], None] | None = None
         self.clock = make_clock("real" if mode == "async" else clock)
         self.costs = Costs()
         self.faults = Faults()
@@ -189,7 +217,7 @@ class Machine:
         self.steps = 0
         self.runnable = 0  # engines that could do something when the last step began
         self._executor_factory = executor_factory
-        self._executor: Executor | None = None
+        self._executors: dict[Isa, Executor] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._stepping = False
@@ -203,7 +231,7 @@ class Machine:
         self._closed = False
         self._broken: str | None = None
         self.devices = _make_devices(self, devices)
-        self._nodes = {device.path: device for device in self.devices}
+        self._nodes = {path: device for device in self.devices for path in device.paths}
         self._thread: threading.Thread | None = None
         if mode == "async":
             self._start_thread()
@@ -225,7 +253,7 @@ class Machine:
                     call, errno.ENOENT, f"this machine has {', '.join(self._nodes) or 'no devices'}"
                 )
             self._next_descriptor += 1
-            self._descriptors[self._next_descriptor] = device, device.open()
+            self._descriptors[self._next_descriptor] = device, device.open(path)
             return self._next_descriptor
 
     def close(self, fd: int | None = None) -> None:
@@ -263,15 +291,77 @@ class Machine:
         """ioctl(2) for clients that have only a number and a pointer: return 0 or a negative errno."""
         return -self._ioctl(fd, request, argument_address)[0]
 
-    def mmap(self, fd: int, length: int, offset: int, *, writable: bool = True) -> int:
+    def mmap(
+        self,
+        fd: int,
+        length: int,
+        offset: int,
+        *,
+        address: int = 0,
+        writable: bool = True,
+        anywhere: bool = False,
+    ) -> int:
+        """Map memory of a device. ``address`` must lie in a range from :meth:`reserve`.
+
+        With ``anywhere`` it need not: mmap(2) with MAP_FIXED, for clients that reserve by themselves.
+        """
         with self._call():
-            call = f"mmap(fd={fd}, length={length:#x}, offset={offset:#x})"
+            call = f"mmap(fd={fd}, length={length:#x}, offset={offset:#x}, address={address:#x})"
             self._refuse_if_faulty("mmap", call)
             device, handle = self._descriptor(fd, call)
-            address, code, reason = device.mmap(handle, length, offset, writable)
+            if address % PAGE:
+                raise PortError(call, errno.EINVAL, f"the address is no multiple of {PAGE}")
+            if address and not anywhere and not self.mappings.covers(address, length):
+                raise PortError(call, errno.EINVAL, "the address is not in a range that was reserved")
+            found, code, reason = device.mmap(handle, length, offset, writable, address)
             if code:
                 raise PortError(call, code, reason)
+            return found
+
+    def reserve(self, length: int, alignment: int = PAGE) -> int:
+        """Reserve address space: pages without access, at a multiple of ``alignment`` (a power of two)."""
+        with self._call():
+            call = f"reserve({length:#x}, {alignment:#x})"
+            self._refuse_if_faulty("reserve", call)
+            if length <= 0 or length % PAGE or alignment < PAGE or alignment & (alignment - 1):
+                raise PortError(call, errno.EINVAL, f"both must be multiples of {PAGE}, the second 2^n")
+            try:
+                address = reserve_pages(length, alignment)
+            except OSError as error:
+                raise PortError(call, error.errno or errno.ENOMEM, str(error)) from error
+            self.mappings.add(address, length, lambda: None, reserved=True)
             return address
+
+    def doorbell(self, address: int) -> Callable[[int], None]:
+        """Return what rings the doorbell at ``address``: one 64-bit store, and the engine knows."""
+        with self._call():
+            call = f"doorbell({address:#x})"
+            found = (device.doorbell(address) for device in self.devices)
+            store = next((each for each in found if each is not None), None)
+            if store is None or address % 8:
+                raise PortError(call, errno.EINVAL, "no doorbell is mapped there")
+        lock, chance, step = self._lock, self.random.random, self._step
+        if self.mode == "async":
+            changed = self._changed
+
+            def ring_async(value: int) -> None:
+                with lock:
+                    if self._closed:
+                        self._check_alive()
+                    store(value)
+                    changed.notify_all()
+
+            return ring_async
+
+        def ring(value: int) -> None:
+            with lock:
+                if self._closed:
+                    self._check_alive()
+                store(value)
+                if chance() < WANDER and not self._stepping:
+                    step()
+
+        return ring
 
     def munmap(self, address: int, length: int) -> None:
         with self._lock:
@@ -289,6 +379,16 @@ class Machine:
                 if text is not None:
                     return text
             raise PortError(call, errno.ENOENT, "this machine has no such file")
+
+    def list_directory(self, path: str) -> list[str]:
+        with self._call():
+            call = f"listdir({path!r})"
+            self._refuse_if_faulty("list_directory", call)
+            for device in self.devices:
+                names = device.list_directory(path)
+                if names is not None:
+                    return names
+            raise PortError(call, errno.ENOENT, "this machine has no such directory")
 
     def clean(self, address: int, length: int) -> None:
         with self._lock:
@@ -400,16 +500,24 @@ class Machine:
         else:
             action()
 
-    @property
-    def executor(self) -> Executor:
-        if self._executor is None:
-            self._executor = (self._executor_factory or self._default_executor)()
-        return self._executor
+    def executor(self, isa: Isa) -> Executor:
+        """Return what runs programs of an instruction set."""
+        executor = self._executors.get(isa)
+        if executor is None:
+            executor = self._executors[isa] = self._make_executor(isa)
+        return executor
 
-    def _default_executor(self) -> Executor:
-        from ringfence.virtual.isa.ir3.executor import Executor as Ir3Executor
+    def _make_executor(self, isa: Isa) -> Executor:
+        if self._executor_factory is not None:
+            made = next(iter(self._executors.values()), None)
+            return made if made is not None else self._executor_factory()
+        if isa == "ir3":
+            from ringfence.virtual.isa.ir3.executor import Executor as Ir3Executor
 
-        return Ir3Executor(strict=self.strict, seed=self.seed)
+            return Ir3Executor(strict=self.strict, seed=self.seed, hang_seconds=SLOWER * self.hang_timeout)
+        from ringfence.virtual.isa.rdna.executor import Executor as RdnaExecutor
+
+        return RdnaExecutor(strict=self.strict, hang_seconds=SLOWER * self.hang_timeout)
 
     def _runnable(self) -> list[Engine]:
         return [engine for device in self.devices for engine in device.engines if engine.ready()]
@@ -448,15 +556,20 @@ class Machine:
         finally:
             self._lock.acquire()
             self._busy = False
-            elapsed = self.clock.now() - started
-            self.clock.exclude(min(elapsed, self._translate_seconds() - translated))
-            deferred, self._deferred = self._deferred, []
-            for action in deferred:
-                action()
+            spent = self._translate_seconds() - translated
+            if spent:
+                self.clock.exclude(min(self.clock.now() - started, spent))
+            if self._deferred:
+                deferred, self._deferred = self._deferred, []
+                for action in deferred:
+                    action()
 
     def _translate_seconds(self) -> float:
-        """Return what the executor has spent on translation, which no GPU does (0 if it does not say)."""
-        return float(getattr(getattr(self._executor, "statistics", None), "seconds", 0.0))
+        """Return what executors have spent on translation, as far as they say: no GPU does it."""
+        total = 0.0
+        for executor in self._executors.values():
+            total += getattr(getattr(executor, "statistics", None), "seconds", 0.0)
+        return total
 
     def _next_event(self) -> float | None:
         events = (engine.next_event() for device in self.devices for engine in device.engines)
@@ -479,6 +592,10 @@ class Machine:
             self.clock.jump(min(ends))
         else:
             self._changed.wait(max(0.0, min(POLL_SECONDS, min(ends) - self.clock.now())))
+
+    def clients_work(self) -> bool:
+        """Return whether a client may still do what a device waits for; devices call this, with the lock."""
+        return self._somebody_works()
 
     def _somebody_works(self) -> bool:
         """Return whether a thread that has called this machine is not waiting in it."""
@@ -527,8 +644,9 @@ class Machine:
             for device, handle in self._descriptors.values():
                 device.close(handle)
             self._descriptors.clear()
-        if isinstance(self._executor, Closeable):
-            self._executor.close()
+        for executor in {id(each): each for each in self._executors.values()}.values():
+            if isinstance(executor, Closeable):
+                executor.close()
 
     # ----- accounting and checks --------------------------------------------------------------
 
@@ -539,6 +657,7 @@ class Machine:
                 descriptors=len(self._descriptors),
                 client_mappings=len(self.mappings),
                 deferred=len(self._deferred),
+                reservations=self.mappings.reservations,
             )
             for device in self.devices:
                 own += device.live()
@@ -547,6 +666,14 @@ class Machine:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def busy(self) -> bool:
+        """Return whether an engine does something, or could."""
+        with self._lock:
+            if self._closed or self._broken is not None:
+                return False
+            return self._stepping or bool(self._runnable())
 
     def _ioctl(self, fd: int, request: int, address: int) -> tuple[int, str]:
         with self._call():
@@ -572,6 +699,11 @@ class Machine:
         if self._closed:
             raise PortError("call of a virtual machine", errno.EBADF, "the machine was closed")
 
+    def handle_of(self, device: VirtualDevice, fd: int) -> int | None:
+        """Return which handle of ``device`` a descriptor is, or ``None``; for devices, with the lock."""
+        owner, handle = self._descriptors.get(fd, (None, 0))
+        return handle if owner is device else None
+
     def _descriptor(self, fd: int, call: str) -> tuple[VirtualDevice, int]:
         entry = self._descriptors.get(fd)
         if entry is None:
@@ -596,12 +728,30 @@ def _check_host() -> None:
 
 
 def _make_devices(machine: Machine, names: Sequence[str]) -> tuple[VirtualDevice, ...]:
+    """Return a device for each Adreno chip, and one for all AMD chips together, where the first stands."""
     from ringfence.hardware.adreno.chips import chip_by_name
     from ringfence.virtual.adreno.kgsl import KgslDevice
 
     devices: list[VirtualDevice] = []
-    for index, name in enumerate(names):
-        if not name.startswith("a"):
-            raise UnsupportedDevice(f"no virtual device is called {name!r}; Adreno chips are, such as 'a630'")
-        devices.append(KgslDevice(machine, chip_by_name(name), index))
+    cards = [name for name in names if name.startswith("gfx")]
+    adrenos = 0
+    for name in names:
+        if name.startswith("a"):
+            devices.append(KgslDevice(machine, chip_by_name(name), adrenos))
+            adrenos += 1
+        elif not name.startswith("gfx"):
+            raise UnsupportedDevice(
+                f"no virtual device is called {name!r}; Adreno chips are, such as 'a630', and AMD chips, "
+                "such as 'gfx1100'"
+            )
+        elif cards:
+            devices.append(_make_kfd(machine, cards))
+            cards = []
     return tuple(devices)
+
+
+def _make_kfd(machine: Machine, names: Sequence[str]) -> VirtualDevice:
+    from ringfence.hardware.amd.chips import chip_by_name
+    from ringfence.virtual.amd.system import KfdSystem
+
+    return KfdSystem(machine, [chip_by_name(name) for name in names])

@@ -305,6 +305,22 @@ def unmap_pages(address: int, length: int) -> None:
         raise OSError(code, f"munmap({address:#x}, {length:#x}): {os.strerror(code)}")
 
 
+def reserve_pages(length: int, alignment: int) -> int:
+    """Return the address of ``length`` bytes without access, at a multiple of ``alignment``."""
+    flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE
+    spare = alignment - PAGE
+    found = _libc.mmap(None, length + spare, _PROT_NONE, flags, -1, 0)
+    if found == _MAP_FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{length} bytes of addresses: {os.strerror(code)}")
+    first = round_up(found, alignment)
+    if first > found:
+        unmap_pages(found, first - found)
+    if rest := found + spare - first:
+        unmap_pages(first + length, rest)
+    return int(first)
+
+
 def protect_pages(address: int, length: int) -> None:
     """Make pages read-only (mprotect(2))."""
     if _libc.mprotect(address, length, _PROT_READ):
@@ -359,6 +375,10 @@ class Backing:
             unmap_pages(reserved, length)
             raise OSError(errno.EEXIST, f"{length} bytes at {address:#x} are not free")
         return _remap(self.host_address, length, address)
+
+    def replace(self, address: int, length: int) -> None:
+        """Map the pages once more at ``address``, in place of whatever is mapped there."""
+        _remap(self.host_address, length, address)
 
     def release(self) -> None:
         unmap_pages(self.host_address, self.length)
@@ -540,30 +560,48 @@ class ClientMappings:
         self._pieces: list[tuple[int, ClientMapping]] = []  # end and owner, sorted by start
 
     def __len__(self) -> int:
-        return len({id(mapping) for _, mapping in self._pieces})
+        return len({id(mapping) for _, mapping in self._pieces if not mapping.reserved})
 
-    def add(self, address: int, length: int, released: Callable[[], None]) -> None:
-        """Record a mapping; ``released`` is called when its last page was unmapped."""
-        mapping = ClientMapping(length, released)
-        self._insert(address, address + length, mapping)
+    @property
+    def reservations(self) -> int:
+        """How many reserved ranges have pages left that nothing was mapped into."""
+        return len({id(mapping) for _, mapping in self._pieces if mapping.reserved})
+
+    def add(self, address: int, length: int, released: Callable[[], None], *, reserved: bool = False) -> None:
+        """Record a mapping; ``released`` is called when its last page was unmapped or replaced.
+
+        It takes the place of what was recorded for these pages.
+        """
+        replaced = self._cut(address, address + length)
+        self._insert(address, address + length, ClientMapping(length, released, reserved))
+        for start, stop, mapping in replaced:
+            mapping.shrink(stop - start)
+
+    def covers(self, address: int, length: int) -> bool:
+        """Return whether the whole range was reserved or mapped."""
+        end = address + length
+        index = bisect.bisect_right(self._starts, address) - 1
+        while 0 <= index < len(self._starts) and self._starts[index] <= address:
+            address = max(address, self._pieces[index][0])
+            if address >= end:
+                return True
+            index += 1
+        return False
 
     def overlaps(self, address: int, length: int) -> bool:
-        """Return whether a byte of the range is a mapping of a device object."""
+        """Return whether a byte of the range is a mapping of a device object, or reserved for one."""
         index = bisect.bisect_right(self._starts, address) - 1
         if index >= 0 and self._pieces[index][0] > address:
             return True
         return index + 1 < len(self._starts) and self._starts[index + 1] < address + length
 
     def unmap(self, address: int, length: int) -> bool:
-        """munmap the part of the range that belongs to device objects; return whether all of it did."""
-        end = address + length
+        """munmap the part of the range that is recorded here; return whether all of it was."""
         found = 0
-        for start, stop, mapping in self._cut(address, end):
+        for start, stop, mapping in self._cut(address, address + length):
             unmap_pages(start, stop - start)
             found += stop - start
-            mapping.mapped -= stop - start
-            if mapping.mapped == 0:
-                mapping.released()
+            mapping.shrink(stop - start)
         return found == length
 
     def _insert(self, start: int, end: int, mapping: ClientMapping) -> None:
@@ -572,18 +610,21 @@ class ClientMappings:
         self._pieces.insert(index, (end, mapping))
 
     def _cut(self, address: int, end: int) -> list[tuple[int, int, ClientMapping]]:
+        first = max(0, bisect.bisect_right(self._starts, address) - 1)
+        last = bisect.bisect_left(self._starts, end)
+        found = list(zip(self._starts[first:last], self._pieces[first:last], strict=True))
         cut = []
-        for start, (stop, mapping) in list(zip(self._starts, self._pieces, strict=True)):
-            first, last = max(start, address), min(stop, end)
-            if first >= last:
+        for start, (stop, mapping) in found:
+            begin, finish = max(start, address), min(stop, end)
+            if begin >= finish:
                 continue
-            index = self._starts.index(start)
+            index = bisect.bisect_left(self._starts, start)
             del self._starts[index], self._pieces[index]
-            if start < first:
-                self._insert(start, first, mapping)
-            if last < stop:
-                self._insert(last, stop, mapping)
-            cut.append((first, last, mapping))
+            if start < begin:
+                self._insert(start, begin, mapping)
+            if finish < stop:
+                self._insert(finish, stop, mapping)
+            cut.append((begin, finish, mapping))
         return cut
 
 
@@ -593,3 +634,10 @@ class ClientMapping:
 
     mapped: int
     released: Callable[[], None]
+    reserved: bool = False
+
+    def shrink(self, length: int) -> None:
+        """Account for pages that are gone."""
+        self.mapped -= length
+        if self.mapped == 0:
+            self.released()

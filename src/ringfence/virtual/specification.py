@@ -9,6 +9,13 @@ from urllib.parse import parse_qsl
 from ringfence.errors import UnsupportedDevice
 from ringfence.hardware.adreno.chips import CHIPS
 
+AMD_CHIPS = ("gfx1100", "gfx1101", "gfx1102")
+"""The AMD chips whose machine code is executed: RDNA3."""
+VIRTUAL_CHIPS: dict[str, str] = {chip.name: "kgsl" for chip in CHIPS.values()} | dict.fromkeys(
+    AMD_CHIPS, "kfd"
+)
+"""Every chip that there is a virtual device of, with the interface that it is reached through."""
+
 
 @dataclass(frozen=True, slots=True)
 class VirtualSpec:
@@ -20,6 +27,11 @@ class VirtualSpec:
     mode: Literal["inline", "async"] = "inline"
     clock: Literal["hybrid", "virtual", "real"] = "hybrid"
     coherent: bool = False
+
+    @property
+    def interface(self) -> str:
+        """What the device is reached through."""
+        return VIRTUAL_CHIPS[self.chip]
 
 
 _CHOICES: dict[str, dict[str, Any]] = {
@@ -37,11 +49,13 @@ def parse_virtual(spec: str) -> VirtualSpec:
         raise UnsupportedDevice(f"device {spec!r}: a virtual device is called virtual:<chip>")
     target, _, query = rest.partition("?")
     chip, _, interface = target.partition("/")
-    known = [each.name for each in CHIPS.values()]
-    if chip not in known:
-        raise UnsupportedDevice(f"device {spec!r}: there is no virtual {chip!r}, only {', '.join(known)}")
-    if interface not in ("", "kgsl"):
-        raise UnsupportedDevice(f"device {spec!r}: {chip} is reached through kgsl, not {interface!r}")
+    if chip not in VIRTUAL_CHIPS:
+        known = ", ".join(VIRTUAL_CHIPS)
+        raise UnsupportedDevice(f"device {spec!r}: there is no virtual {chip!r}, only {known}")
+    if interface not in ("", VIRTUAL_CHIPS[chip]):
+        raise UnsupportedDevice(
+            f"device {spec!r}: {chip} is reached through {VIRTUAL_CHIPS[chip]}, not {interface!r}"
+        )
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         options[key] = _option(spec, key, text)

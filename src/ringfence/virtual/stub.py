@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ringfence.errors import FaultReport
 from ringfence.hardware.adreno import kgsl
 from ringfence.hardware.adreno.packets import (
     LOAD_STATE6_0,
@@ -27,6 +26,7 @@ from ringfence.hardware.adreno.packets import (
 from ringfence.hardware.fields import Ioctl
 from ringfence.virtual.adreno.command_processor import fetch
 from ringfence.virtual.adreno.kgsl import KgslDevice
+from ringfence.virtual.front import MachineFront
 
 if TYPE_CHECKING:
     from ringfence.virtual.machine import Machine
@@ -50,8 +50,8 @@ class Received:
     loaded: tuple[tuple[int, bytes], ...]
 
 
-class StubPort:
-    """A :class:`~ringfence.port.Port` in front of a machine with one Adreno device.
+class StubPort(MachineFront):
+    """A port in front of a machine with one Adreno device.
 
     A submission returns the next time stamp and counts as complete: every 32-bit word that its commands
     signal holds the largest value from then on, so that waits pass at the first look. Time stamps of the GPU
@@ -59,10 +59,11 @@ class StubPort:
     """
 
     def __init__(self, machine: Machine, *, execute: bool = False, record: bool = False) -> None:
-        self.machine = machine
+        super().__init__(machine)
         self.submissions = 0
         self.received: list[Received] = []
-        self.now = machine.now if execute else time.monotonic
+        if not execute:
+            vars(self)["now"] = time.monotonic
         self._execute = execute
         self._record = record
         self._signalled: set[int] = set()
@@ -100,51 +101,8 @@ class StubPort:
         assert isinstance(device, KgslDevice)
         return device.memory
 
-    # ----- the rest of the port -------------------------------------------------------------------
-
-    @property
-    def virtual(self) -> bool:
-        """Return ``True``."""
-        return True
-
-    def open(self, path: str) -> int:
-        """Open a node of the machine."""
-        return self.machine.open(path)
-
-    def close(self, fd: int) -> None:
-        """Close a descriptor of the machine."""
-        self.machine.close(fd)
-
-    def mmap(self, fd: int, length: int, offset: int) -> int:
-        """Map an object of the machine."""
-        return self.machine.mmap(fd, length, offset)
-
-    def munmap(self, address: int, length: int) -> None:
-        """Undo :meth:`mmap`."""
-        self.machine.munmap(address, length)
-
-    def read_text(self, path: str) -> str:
-        """Return a sysfs file of the machine."""
-        return self.machine.read_text(path)
-
-    def sleep(self, seconds: float) -> None:
-        """Let the machine's clock go on."""
-        self.machine.sleep(seconds)
-
     def fence(self) -> None:
         """Nothing: no device looks at memory."""
-
-    def clean(self, address: int, length: int) -> None:
-        """As the machine does."""
-        self.machine.clean(address, length)
-
-    def invalidate(self, address: int, length: int) -> None:
-        """As the machine does."""
-        self.machine.invalidate(address, length)
-
-    def explain(self, fd: int, context: int) -> FaultReport | None:
-        """As the machine does."""
-        return self.machine.explain(fd, context)
 
 
 def _packets(words: list[int]) -> Iterator[tuple[int, list[int]]]:

@@ -226,7 +226,7 @@ class Ring:
         machine = self._machine
         x, y, z = dispatch.groups
         machine.clock.charge(machine.costs.dispatch + machine.costs.group * x * y * z)
-        executor, memory = machine.executor, self._services.memory
+        executor, memory = machine.executor("ir3"), self._services.memory
         self._in_program = True
         if machine.on_dispatch is not None:
             machine.on_dispatch(execution.state, dispatch)

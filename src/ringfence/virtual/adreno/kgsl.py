@@ -57,9 +57,9 @@ from ringfence.virtual.adreno.objects import (
     SVM_WINDOW,
     MemoryObject,
     ObjectTable,
-    Refused,
 )
 from ringfence.virtual.adreno.properties import MEMSTORE_BYTES, MEMSTORE_TOKEN, property_data, sysfs
+from ringfence.virtual.checks import Refused
 from ringfence.virtual.clock import always_on_ticks
 from ringfence.virtual.memory import (
     PAGE,
@@ -126,7 +126,7 @@ class KgslDevice:
         self.machine = machine
         self.chip = chip
         self.name = f"kgsl-3d{index}"
-        self.path = f"/dev/{self.name}"
+        self.paths = (f"/dev/{self.name}",)
         self._process: Process | None = None
         self._tables: list[ObjectTable] = []
         self._handles: set[int] = set()
@@ -138,7 +138,7 @@ class KgslDevice:
 
     # ----- device node ------------------------------------------------------------------------
 
-    def open(self) -> int:
+    def open(self, path: str) -> int:
         if self._process is None:
             self._process = Process(ObjectTable(self.machine))
             self._tables.append(self._process.objects)
@@ -190,6 +190,13 @@ class KgslDevice:
         """What the GPU can address; the device must be open."""
         return self._current.objects.memory
 
+    def doorbell(self, address: int) -> None:
+        """KGSL has no doorbells."""
+
+    def list_directory(self, path: str) -> list[str] | None:
+        """The files of KGSL are looked up by name."""
+        return None
+
     def read_text(self, path: str) -> str | None:
         prefix = f"{SYSFS}{self.name}/"
         if not path.startswith(prefix):
@@ -226,8 +233,12 @@ class KgslDevice:
 
     # ----- mmap -------------------------------------------------------------------------------
 
-    def mmap(self, handle: int, length: int, offset: int, writable: bool) -> tuple[int, int, str]:
+    def mmap(
+        self, handle: int, length: int, offset: int, writable: bool, address: int
+    ) -> tuple[int, int, str]:
         try:
+            if address:
+                raise Refused(errno.EINVAL, "KGSL chooses the addresses of its mappings")
             return self._mmap(length, offset, writable), 0, ""
         except Refused as refused:
             return 0, refused.errno, refused.reason
@@ -590,7 +601,7 @@ class KgslDevice:
         process.looked_at.update(new)
         dispatches = look_ahead(self.chip, process.objects.memory, new)
         if dispatches:
-            self.machine.executor.prepare(dispatches)
+            self.machine.executor("ir3").prepare(dispatches)
 
     def _sync_points(self, context: Context, argument: kgsl.GPU_COMMAND) -> list[SyncPoint]:
         entries = _read_list(

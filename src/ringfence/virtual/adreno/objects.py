@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.hardware.adreno import kgsl
 from ringfence.hardware.adreno.kgsl import MEMFLAGS, CacheMode, CacheOperation, UserMemoryType
+from ringfence.virtual.checks import Refused
 from ringfence.virtual.memory import (
     PAGE,
     AddressSpace,
@@ -51,15 +52,6 @@ _ALLOC_FLAGS = _mask(
     "GUARD_PAGE",
 )
 _IMPORT_FLAGS = _mask("GPUREADONLY", "MEMTYPE", "MEMALIGN", "USE_CPU_MAP")
-
-
-class Refused(Exception):
-    """A call fails with ``errno``; ``reason`` says why, which a real kernel would at most log."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.errno = code
-        self.reason = reason
 
 
 @dataclass(slots=True)

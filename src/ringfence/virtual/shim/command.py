@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringfence.errors import RingfenceError
-from ringfence.virtual.shim import REPORT_VARIABLE, VARIABLE
-from ringfence.virtual.specification import parse_virtual
+from ringfence.virtual.shim import COUNT_VARIABLE, REPORT_VARIABLE, VARIABLE
+from ringfence.virtual.shim.platform import client_settings, requested
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap")
 
@@ -18,9 +18,14 @@ _EPILOG = """\
 examples:
   ringfence shim -- python -c "from tinygrad import Tensor; print((Tensor([1, 2]) + 1).tolist())"
   ringfence shim --device 'virtual:a630?strict=0' -- python -m pytest test/test_tiny.py
+  ringfence shim --device virtual:gfx1100 -- python script.py
 
-tinygrad picks its device by the variable DEV; unless it is set, it is set to QCOM:IR3, which needs the
-package tinymesa.
+tinygrad picks its device by the variable DEV. Unless it is set, it is set to QCOM:IR3, which needs the
+package tinymesa, or for AMD chips to AMD:LLVM. That compiles with llvmlite; set LLVM_PATH to a libLLVM
+(18 or later, such as Debian's libllvm19) to have tinygrad's own compiler. A virtual AMD GPU has no queues
+for its copy engines: AMD_DISABLE_SDMA is set to 1 unless it is set, so that tinygrad copies otherwise (its
+HCQ finds out by itself, its HCQ2 does not). HCQ2=1 asks a checkout of tinygrad for HCQ2, which needs a C
+compiler (CC).
 """
 
 
@@ -38,23 +43,26 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     try:
-        parse_virtual(options.device)
-        environment = shim_environment(os.environ, options.device, report=options.report)
+        environment = shim_environment(os.environ, options.device, count=options.count, report=options.report)
     except RingfenceError as error:
         print(f"ringfence shim: error: {error}", file=sys.stderr)
         return 2
     return _become(program, environment)
 
 
-def shim_environment(base: Mapping[str, str], device: str, *, report: str | None = None) -> dict[str, str]:
-    """Return ``base`` with what makes Python processes, and their children, see ``device``."""
+def shim_environment(
+    base: Mapping[str, str], device: str, *, count: int = 1, report: str | None = None
+) -> dict[str, str]:
+    """Return ``base`` with what makes Python processes, and their children, see ``count`` such devices."""
     environment = dict(base)
     environment[VARIABLE] = device
+    environment[COUNT_VARIABLE] = str(count)
     if report is not None:
         environment[REPORT_VARIABLE] = os.path.abspath(report)
     inherited = base.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join((str(BOOTSTRAP), *([inherited] if inherited else ())))
-    environment.setdefault("DEV", "QCOM:IR3")
+    for name, value in client_settings(requested(device, count)).items():
+        environment.setdefault(name, value)
     return environment
 
 
@@ -81,13 +89,16 @@ def _parser() -> argparse.ArgumentParser:
         default="virtual:a630",
         metavar="SPEC",
         help="virtual:CHIP[?strict=0&seed=7&coherent=1] (default: %(default)s); coherent=1: imported CPU "
-        "memory needs no cache maintenance",
+        "memory needs no cache maintenance; CHIP is an Adreno such as a630 or an AMD chip such as gfx1100",
+    )
+    parser.add_argument(
+        "--count", type=int, default=1, metavar="N", help="how many such devices there are (default: 1)"
     )
     parser.add_argument(
         "--report",
         metavar="FILE",
         help="append a line of JSON to FILE when a process that used the device ends: programs run, times, "
-        "what the run relied on",
+        "faults, what the run relied on",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run")
     return parser

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
+
+from ringfence.errors import UnsupportedDevice
 
 Hook = Callable[[ModuleType], None]
 
@@ -20,6 +23,16 @@ def install_hooks(hooks: Mapping[str, Hook]) -> None:
     if late:
         raise RuntimeError(f"too late to install the shim: {', '.join(late)} was imported already")
     sys.meta_path.insert(0, _Finder(hooks))
+
+
+def require(owner: Any, *names: str) -> None:
+    """Check that a module or class of tinygrad has names; :class:`UnsupportedDevice` names those missing."""
+    missing = [name for name in names if not hasattr(owner, name)]
+    if missing:
+        raise UnsupportedDevice(
+            f"this tinygrad cannot be put on a virtual device: {owner.__name__} has no {', '.join(missing)}; "
+            "the version that is known to work is 0.14.0"
+        )
 
 
 class _Finder(MetaPathFinder):

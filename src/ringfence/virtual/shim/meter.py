@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ringfence.errors import FaultReport
-from ringfence.virtual.isa.ir3.dispatch import Dispatch
-from ringfence.virtual.isa.ir3.executor import Executor
 from ringfence.virtual.memory import AddressSpace
 
 
 class Meter:
-    """An executor factory for a machine whose executor is counted."""
+    """An executor factory for a machine whose executor, which ``make`` makes, is counted."""
 
-    def __init__(self, *, strict: bool, seed: int) -> None:
-        self._strict, self._seed = strict, seed
-        self._executor: Executor | None = None
+    def __init__(self, make: Callable[[], Any], *, strict: bool) -> None:
+        self._make, self._strict = make, strict
+        self._executor: Any = None
         self.dispatches = 0
         self.seconds = 0.0
         self.codes: set[bytes] = set()
 
     def __call__(self) -> Meter:
-        self._executor = Executor(strict=self._strict, seed=self._seed)
+        self._executor = self._make()
         return self
 
     @property
@@ -32,17 +30,18 @@ class Meter:
         assert self._executor is not None
         return self._executor.statistics
 
-    def prepare(self, dispatches: Iterable[Dispatch]) -> None:
+    def prepare(self, dispatches: Iterable[Any]) -> None:
         assert self._executor is not None
         self._executor.prepare(dispatches)
 
-    def run(self, dispatch: Dispatch, memory: AddressSpace) -> FaultReport | None:
+    def run(self, dispatch: Any, memory: AddressSpace) -> FaultReport | None:
         assert self._executor is not None
         self.dispatches += 1
         self.codes.add(dispatch.code)
         started = time.perf_counter()
         try:
-            return self._executor.run(dispatch, memory)
+            report: FaultReport | None = self._executor.run(dispatch, memory)
+            return report
         finally:
             self.seconds += time.perf_counter() - started
 

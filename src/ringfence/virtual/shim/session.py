@@ -7,48 +7,55 @@ import contextlib
 import errno
 import json
 import os
+import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ringfence.errors import DeviceLost, FaultReport, PortError, RingfenceError
-from ringfence.hardware.adreno import kgsl
-from ringfence.virtual.specification import VirtualSpec, parse_virtual
+from ringfence.errors import FaultReport, PortError, RingfenceError
+from ringfence.virtual.memory import round_up
+from ringfence.virtual.shim.platform import ClientDeviceLost, Platform, platform_of, requested
+from ringfence.virtual.specification import VirtualSpec
 
 if TYPE_CHECKING:
     from ringfence.virtual.machine import Machine
     from ringfence.virtual.shim.meter import Meter
 
-PREFIXES = ("/dev/kgsl-3d", "/sys/class/kgsl/")
-IDLE_TIMER = "/sys/class/kgsl/kgsl-3d0/idle_timer"
-# What a 4.9 kernel with HZ=100 shows after it was told more milliseconds than fit a signed integer:
-# msecs_to_jiffies gives MAX_JIFFY_OFFSET, and jiffies_to_msecs of that, in 32 bits. tinygrad's ops_qcom.py
-# expects it.
-ENDLESS_MS = 4_294_967_276
+_LOOK_SECONDS = 0.001
 
 
-class ClientDeviceLost(DeviceLost, OSError, RuntimeError):
-    """The virtual device is lost; ``report`` says why, with the traceback if the virtual GPU itself failed.
+def _before_pools_end(action: Callable[[], None]) -> None:
+    """Do something after the main thread has ended, while pools of threads and processes still take work.
 
-    An ``OSError`` because the call that failed is an ioctl, and a ``RuntimeError`` because that is what
-    tinygrad's ``HCQSignal._sleep`` promises for a fault, and what makes it mark its device as failed.
+    :mod:`concurrent.futures` shuts them down before anything registered with :mod:`atexit` runs: programs
+    could not be translated any more. What was registered later is called earlier, so its modules are imported
+    first.
     """
+    import concurrent.futures.process
+    import concurrent.futures.thread  # noqa: F401
 
-    def __init__(self, message: str, code: int, report: FaultReport | None) -> None:
-        DeviceLost.__init__(self, message, report)
-        self.errno = code
+    register: Callable[[Callable[[], None]], None] = threading._register_atexit  # type: ignore[attr-defined]
+    register(action)
 
 
 class Session:
-    """The virtual device of this process.
+    """The virtual device of this process, or ``count`` of them.
 
     Its machine is made when a node is first opened, and lives until the process exits. A child made by
     fork(2) has no share in its parent's machine, whose thread it did not inherit; it gets its own when it
     opens a node.
+
+    ``faults`` are the reports of what failed, where the interface of the device has no room for them; they
+    are also printed to stderr, and go into the report at exit.
     """
 
-    def __init__(self, device: str, *, report: str | None = None) -> None:
+    def __init__(self, device: str, *, count: int = 1, report: str | None = None) -> None:
         self.device = device
-        self.specification: VirtualSpec = parse_virtual(device)
+        self.count = count
+        self.specification: VirtualSpec = requested(device, count)
+        self.faults: list[FaultReport] = []
+        self._platform: Platform = platform_of(self.specification)
         self._report = report
         self._lock = threading.Lock()
         self._machine: Machine | None = None
@@ -57,6 +64,7 @@ class Session:
         # Registered before any client registers what it does at exit, which therefore still finds the
         # machine.
         atexit.register(self.close)
+        _before_pools_end(self._drain)
         os.register_at_fork(after_in_child=self._forget)
 
     # ----- the machine ------------------------------------------------------------------------
@@ -79,9 +87,11 @@ class Session:
         from ringfence.virtual.shim.meter import Meter
 
         wanted = self.specification
-        self._meter = Meter(strict=wanted.strict, seed=wanted.seed)
+        self._meter = Meter(
+            lambda: self._platform.executor(strict=wanted.strict, seed=wanted.seed), strict=wanted.strict
+        )
         return Machine(
-            (wanted.chip,),
+            (wanted.chip,) * self.count,
             mode="async",
             seed=wanted.seed,
             strict=wanted.strict,
@@ -92,6 +102,14 @@ class Session:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._machine, self._meter = None, None
+        self._platform = platform_of(self.specification)
+        self.faults = []
+
+    def _drain(self) -> None:
+        """The main thread has ended: let the machine finish what it was given."""
+        machine = self._machine
+        while machine is not None and machine.busy:
+            time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
         """Shut the machine down; later calls of the client fail."""
@@ -108,6 +126,7 @@ class Session:
         line["notes"] = [
             {"kind": note.kind, "topic": note.topic, "text": note.text} for note in machine.notes
         ]
+        line["faults"] = [str(fault) for fault in self.faults]
         with open(self._report, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -115,15 +134,21 @@ class Session:
 
     def owns(self, path: str) -> bool:
         """Return whether a path is one of the machine's."""
-        return path.startswith(PREFIXES)
+        return path.startswith(self._platform.prefixes)
 
     def exists(self, path: str) -> bool:
-        """Return whether the machine has this node or sysfs file."""
+        """Return whether the machine has this node, sysfs file or sysfs directory."""
         if path.startswith("/dev/"):
-            return path == kgsl.DEVICE_PATH
+            return any(path in device.paths for device in self.machine.devices)
+        return self._has(self.read_text, path) or self._has(self.list_directory, path)
+
+    @staticmethod
+    def _has(read: Callable[[str], object], path: str) -> bool:
         try:
-            self.read_text(path)
-        except FileNotFoundError:
+            read(path)
+        except PortError as error:
+            if error.errno != errno.ENOENT:
+                raise
             return False
         return True
 
@@ -150,42 +175,56 @@ class Session:
 
     def ioctl(self, descriptor: int, request: int, address: int) -> int:
         """ioctl(2): return 0. ``OSError`` with the errno, :class:`ClientDeviceLost` if the device is lost."""
-        machine = self.machine
+        machine, platform = self.machine, self._platform
         try:
             code = -machine.raw_ioctl(descriptor, request, address)
         except RingfenceError as error:
             raise ClientDeviceLost(f"the virtual device cannot go on: {error}", errno.EIO, None) from error
-        if code == 0:
-            return 0
-        if code == errno.EDEADLK:
-            raise self._lost(machine, descriptor, request, address)
-        raise OSError(code, f"{_name(request)}: {os.strerror(code)}")
+        if code:
+            raise platform.failure(machine, descriptor, request, address, code)
+        for fault in platform.faults(machine, descriptor, request, address):
+            self.faults.append(fault)
+            print(f"ringfence shim: {self.device} failed: {fault}", file=sys.stderr, flush=True)
+        return 0
 
-    def _lost(self, machine: Machine, descriptor: int, request: int, address: int) -> ClientDeviceLost:
-        declared = kgsl.IOCTLS.get(request & 0xFF)
-        report = None
-        if declared is not None and hasattr(declared, "context_id"):
-            report = machine.explain(descriptor, declared.from_address(address).context_id)
-        return ClientDeviceLost(f"{self.device} is lost, {_name(request)} says", errno.EDEADLK, report)
+    def mmap(self, descriptor: int, length: int, offset: int, *, writable: bool, address: int = 0) -> int:
+        """mmap(2) of a node; ``OSError`` with the errno.
 
-    def mmap(self, descriptor: int, length: int, offset: int, *, writable: bool) -> int:
-        """mmap(2) of a node; ``OSError`` with the errno."""
-        return self.machine.mmap(descriptor, length, offset, writable=writable)
+        ``address``, if not 0, is where to map, in place of what is there (MAP_FIXED).
+        """
+        if address and not self._platform.fixed_mappings:
+            call = f"mmap(fd={descriptor}, length={length:#x}, address={address:#x}, MAP_FIXED)"
+            raise PortError(call, errno.EINVAL, "the virtual kernel chooses where its objects are mapped")
+        return self.machine.mmap(
+            descriptor, length, offset, writable=writable, address=address, anywhere=True
+        )
 
     def munmap(self, address: int, length: int) -> bool:
-        """Undo :meth:`mmap`.
+        """Undo :meth:`mmap`; whole pages are unmapped, as munmap(2) does it.
 
         Return ``False`` if (part of) the range is none of the machine's: the kernel's then.
         """
         if self._machine is None:
             return False
         try:
-            self._machine.munmap(address, length)
+            self._machine.munmap(address, round_up(length))
         except PortError as error:
             if error.errno != errno.EINVAL:
                 raise
             return False
         return True
+
+    def doorbell(self, address: int) -> Callable[[int], None] | None:
+        """Return what a store to a mapped doorbell does; ``None`` if ``address`` is none."""
+        machine = self._machine
+        if machine is None:
+            return None
+        try:
+            return machine.doorbell(address)
+        except PortError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return None
 
     def clean(self, address: int, length: int) -> None:
         """The client wrote its cache lines of this range back to memory."""
@@ -198,17 +237,10 @@ class Session:
         """Return a sysfs file; ``OSError`` ENOENT."""
         return self._files.get(path) or self.machine.read_text(path)
 
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a sysfs directory; ``OSError`` ENOENT."""
+        return self.machine.list_directory(path)
+
     def write_text(self, path: str, text: str) -> None:
-        """Write a sysfs file, as root could. Only the idle timer can be written.
-
-        ``OSError`` EACCES otherwise.
-        """
-        if path != IDLE_TIMER:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        value = int(text)
-        self._files[path] = f"{value if value < 1 << 31 else ENDLESS_MS}\n"
-
-
-def _name(request: int) -> str:
-    declared = kgsl.IOCTLS.get(request & 0xFF)
-    return f"IOCTL_KGSL_{declared.__name__}" if declared is not None else f"ioctl {request:#x}"
+        """Write a sysfs file, as root could; ``OSError`` EACCES if the machine has none that can be."""
+        self._files[path] = self._platform.written(path, text)

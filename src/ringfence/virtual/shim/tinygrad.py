@@ -1,19 +1,26 @@
 """The names through which tinygrad reaches the operating system, and what replaces them.
 
-==================================  ==================================================================
-module                              replaced
-==================================  ==================================================================
-tinygrad.runtime.support.hcq        ``FileIOInterface``: open, ioctl, close, read and write of device
-                                    nodes and sysfs files
-tinygrad.runtime.autogen.libc       ``mmap`` of a descriptor of the machine, ``munmap`` of what it
-                                    mapped
-tinygrad.runtime.support.system     ``_System.write_sysfs``, which runs sudo
-tinygrad.runtime.ops_qcom           ``dcache_flush``, which compiles arm64 instructions
-==================================  ==================================================================
+=======================================  =============================================================
+module                                   replaced
+=======================================  =============================================================
+tinygrad.runtime.support.hcq             ``FileIOInterface``: open, ioctl, close, listdir, read and
+                                         write of device nodes and sysfs files
+tinygrad.runtime.autogen.libc            ``mmap`` of a descriptor of the machine, ``munmap`` of what it
+                                         mapped
+tinygrad.runtime.support.system          ``_System.write_sysfs``, which runs sudo
+tinygrad.runtime.ops_qcom                ``dcache_flush``, which compiles arm64 instructions
+tinygrad.runtime.ops_amd                 ``MMIOInterface``, if it is made of a doorbell: a store to it
+                                         also tells the machine
+tinygrad.runtime.support.compiler_llvm   ``AMDLLVMCompiler``, which needs a libLLVM: compiles with
+                                         llvmlite instead, unless the variable LLVM_PATH names a library
+tinygrad.renderer.llvmir                 with it, how ``AMDLLVMRenderer`` is pickled for processes that
+                                         compile
+=======================================  =============================================================
 
-Stores to mapped memory need no hook: KGSL has no doorbells, and the machine polls memory while a stream
-waits for it. Everything else of tinygrad runs as it is. Names are checked when a module is imported, so
-that a version which moved them fails with a message instead of looking for a real device.
+Other stores to mapped memory need no hook: the machine looks at memory while a queue waits for it, and at
+doorbells that somebody may ring without telling it, such as the compiled programs of HCQ2. Everything else
+of tinygrad runs as it is. Names are checked when a module is imported, so that a version which moved them
+fails with a message instead of looking for a real device.
 """
 
 from __future__ import annotations
@@ -26,11 +33,13 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from ringfence.errors import PortError, UnsupportedDevice
+from ringfence.errors import PortError
 from ringfence.virtual.memory import CACHE_LINE
-from ringfence.virtual.shim.hook import Hook
+from ringfence.virtual.shim.compiler import COMPILER_HOOKS
+from ringfence.virtual.shim.hook import Hook, require
 from ringfence.virtual.shim.session import Session
 
+LLVM_VARIABLE = "LLVM_PATH"
 MAP_FAILED = (1 << 8 * ctypes.sizeof(ctypes.c_void_p)) - 1
 
 
@@ -45,24 +54,17 @@ def hooks(session: Session) -> Mapping[str, Hook]:
         "tinygrad.runtime.autogen.libc": hook(_replace_mappings),
         "tinygrad.runtime.support.system": hook(_replace_sysfs),
         "tinygrad.runtime.ops_qcom": hook(_replace_cache_flush),
+        "tinygrad.runtime.ops_amd": hook(_replace_doorbells),
+        **({} if os.environ.get(LLVM_VARIABLE) else COMPILER_HOOKS),
     }
-
-
-def _require(owner: Any, *names: str) -> None:
-    missing = [name for name in names if not hasattr(owner, name)]
-    if missing:
-        raise UnsupportedDevice(
-            f"this tinygrad cannot be put on a virtual device: {owner.__name__} has no {', '.join(missing)}; "
-            "the version that is known to work is 0.14.0"
-        )
 
 
 # ----- files --------------------------------------------------------------------------------------
 
 
 def _replace_files(module: ModuleType, session: Session) -> None:
-    _require(module, "FileIOInterface")
-    _require(module.FileIOInterface, "ioctl", "read", "write", "listdir", "seek", "exists")
+    require(module, "FileIOInterface")
+    require(module.FileIOInterface, "ioctl", "read", "write", "listdir", "seek", "exists")
     module.FileIOInterface = _file_class(module.FileIOInterface, session)  # type: ignore[attr-defined]
 
 
@@ -82,8 +84,8 @@ def _file_class(base: Any, session: Session) -> type:
             self.path = path
             if path.startswith("/dev/"):
                 self.fd = session.open(path)
-            else:
-                session.read_text(path)  # ENOENT now, as opening it would
+            elif not session.exists(path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
         def __del__(self) -> None:
             if not self.virtual:
@@ -109,9 +111,7 @@ def _file_class(base: Any, session: Session) -> type:
                 super().write(content, binary, offset)
 
         def listdir(self) -> list[str]:
-            if self.virtual:
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path)
-            return list(super().listdir())
+            return session.list_directory(self.path) if self.virtual else list(super().listdir())
 
         @staticmethod
         def exists(path: str) -> bool:
@@ -126,7 +126,7 @@ def _file_class(base: Any, session: Session) -> type:
 
 
 def _replace_mappings(module: ModuleType, session: Session) -> None:
-    _require(module, "mmap", "munmap")
+    require(module, "mmap", "munmap")
     real_mmap, real_munmap = module.mmap, module.munmap
 
     def virtual_mmap(
@@ -134,10 +134,11 @@ def _replace_mappings(module: ModuleType, session: Session) -> None:
     ) -> int:
         if not session.is_descriptor(descriptor):
             return int(real_mmap(start, length, protection, flags, descriptor, offset))
-        if _number(start) and flags & _FIXED:
-            return _fail(errno.EINVAL)  # the virtual kernel chooses where its objects are mapped
+        address = _number(start) if flags & _FIXED else 0
         try:
-            return session.mmap(descriptor, length, offset, writable=bool(protection & mmap.PROT_WRITE))
+            return session.mmap(
+                descriptor, length, offset, writable=bool(protection & mmap.PROT_WRITE), address=address
+            )
         except PortError as error:
             return _fail(error.errno or errno.EINVAL)
 
@@ -149,7 +150,7 @@ def _replace_mappings(module: ModuleType, session: Session) -> None:
     module.mmap, module.munmap = virtual_mmap, virtual_munmap  # type: ignore[attr-defined]
 
 
-_FIXED = 0x10 | 0x100000  # MAP_FIXED, MAP_FIXED_NOREPLACE
+_FIXED = 0x10  # MAP_FIXED
 
 
 def _number(pointer: Any) -> int:
@@ -165,8 +166,8 @@ def _fail(code: int) -> int:
 
 
 def _replace_sysfs(module: ModuleType, session: Session) -> None:
-    _require(module, "_System")
-    _require(module._System, "write_sysfs")
+    require(module, "_System")
+    require(module._System, "write_sysfs")
     real = module._System.write_sysfs
 
     def write_sysfs(self: Any, path: str, value: str, msg: str, expected: str | None = None) -> None:
@@ -192,6 +193,35 @@ class _CacheFlush:
 
 
 def _replace_cache_flush(module: ModuleType, session: Session) -> None:
-    _require(module, "dcache_flush")
+    require(module, "dcache_flush")
     helper = _CacheFlush(session)
     module.dcache_flush = lambda: helper  # type: ignore[attr-defined]
+
+
+# ----- AMD ----------------------------------------------------------------------------------------
+
+
+def _replace_doorbells(module: ModuleType, session: Session) -> None:
+    require(module, "MMIOInterface")
+    plain: Any = module.MMIOInterface
+
+    class Doorbell(plain):  # type: ignore[misc]
+        """A doorbell: what is stored is also told to the machine."""
+
+        def __init__(self, address: int, size: int, fmt: str, ring: Callable[[int], None]) -> None:
+            super().__init__(address, size, fmt)
+            self._ring = ring
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            if index != 0:
+                raise IndexError(f"a doorbell is one value, not {index}")
+            self._ring(value)
+
+    def mmio(addr: int, nbytes: int, fmt: str = "B") -> Any:
+        ring = session.doorbell(addr) if fmt == "Q" and nbytes == _DOORBELL_BYTES else None
+        return plain(addr, nbytes, fmt) if ring is None else Doorbell(addr, nbytes, fmt, ring)
+
+    module.MMIOInterface = mmio  # type: ignore[attr-defined]
+
+
+_DOORBELL_BYTES = 8
