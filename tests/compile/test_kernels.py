@@ -85,7 +85,7 @@ def test_the_callers_tinygrad_settings_do_not_count(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": "a730"}, "no ir3 compiler for target 'a730'; supported: a630"),
+        ({"target": "a730"}, "no compiler for target 'a730'; supported: a630"),
         ({"dtype": "float31"}, "unknown dtype 'float31'"),
         ({"local": (4096,)}, "local size"),
     ],

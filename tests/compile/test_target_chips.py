@@ -52,9 +52,11 @@ def test_kernels_compute_on_the_chip_that_they_were_compiled_for(name: str) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_programs_name_their_chip_and_its_way_of_numbering_registers(name: str) -> None:
-    [kernel] = compile_tinygrad(lambda a: a.cast("half") * 2, (1024,), target=name)
+    [kernel] = compile_tinygrad(lambda a: a.exp() * 2, (1024,), target=name)
     assert kernel.program.chip == name
     assert kernel.program.merged_registers == (name != "a630")
+    [half] = compile_tinygrad(lambda a: a.cast("half") * 2, (1024,), target=name)
+    assert half.program.merged_registers
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,7 +79,8 @@ def test_code_for_an_a630_is_what_tinygrads_own_compiler_makes() -> None:
     arch = "a630,IMAGE_PITCH_ALIGNMENT=64"
     with pytest.MonkeyPatch.context() as patch, Context(CACHELEVEL=0):
         patch.setattr(
-            "ringfence.compile.ir3.make_renderer", lambda chip: IR3Renderer(Target("QCOM", "IR3", arch))
+            "ringfence.compile.ir3.make_renderer",
+            lambda chip, narrow: IR3Renderer(Target("QCOM", "IR3", arch)),
         )
         assert compile_tinygrad(lambda a: a.exp().sum(), (64, 64)) == kernels
 

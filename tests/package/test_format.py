@@ -276,7 +276,7 @@ def test_inputs_cannot_share_memory_or_a_name():
     ("entry", "message"),
     [
         ({"nbytes": 1 << 20}, r"program 1 \('add'\) covers bytes"),
-        ({"offset": 3}, "not an Adreno program blob"),
+        ({"offset": 3}, "known are Adreno program blobs and AMD code objects"),
         ({"nbytes": 50}, "truncated"),
     ],
 )

@@ -18,12 +18,14 @@ from tinygrad.engine.realize import get_call_arg_uops
 from tinygrad.helpers import Target
 from tinygrad.uop.ops import UOp
 
-from ringfence.compile import ir3
 from ringfence.compile.dtypes import numpy_name
 from ringfence.compile.host_kernels import compile_for_host, host_arch
+from ringfence.compile.kernel import Kernel
 from ringfence.compile.onnx_import import Runner, load
 from ringfence.compile.plan import Place, Plan, contents, dummy_inputs, make_plan
 from ringfence.compile.request import Picture, Request
+from ringfence.compile.targets import compile_kernel, device_renderer
+from ringfence.compile.versions import compiler_versions
 from ringfence.errors import CompileError
 from ringfence.hardware.adreno.program import AdrenoProgram
 from ringfence.package.format import (
@@ -38,6 +40,7 @@ from ringfence.package.format import (
     write_package,
 )
 from ringfence.package.format import Tensor as PackedTensor
+from ringfence.package.programs import AmdProgram
 
 ReportProgress = Callable[[str, int, int], None]
 Task = tuple[bytes, UOp, str]
@@ -80,7 +83,7 @@ def compile_package(job: Job, progress: ReportProgress) -> None:
         target=job.request.target,
         image=job.request.image,
         float16=job.request.float16,
-        compiler=ir3.compiler_versions(),
+        compiler=compiler_versions(job.request.target),
         model_sha256=job.model_sha256,
         inputs=memory.inputs,
         outputs=memory.outputs,
@@ -139,8 +142,8 @@ def _per_channel(name: str, values: tuple[float, ...] | None, channels: int) -> 
 # Results are stored under the AST's key, which makes the order of completion irrelevant.
 
 
-def _compile_kernels(job: Job, progress: ReportProgress) -> dict[bytes, ir3.Kernel]:
-    kernels: dict[bytes, ir3.Kernel] = {}
+def _compile_kernels(job: Job, progress: ReportProgress) -> dict[bytes, Kernel]:
+    kernels: dict[bytes, Kernel] = {}
     for key, kernel in _compile_all(job, _compile_one):
         kernels[key] = kernel
         progress("kernels", len(kernels), len({call.src[0].key for call in job.plan.calls}))
@@ -166,14 +169,14 @@ def _compile_all(job: Job, compile_one: Callable[[Task], tuple[bytes, K]]) -> It
             pool.shutdown(cancel_futures=True)
 
 
-def _compile_one(task: Task) -> tuple[bytes, ir3.Kernel]:
+def _compile_one(task: Task) -> tuple[bytes, Kernel]:
     key, ast, target = task
-    return key, ir3.compile_kernel(ast, ir3.renderer(target))
+    return key, compile_kernel(ast, target)
 
 
 def _compile_one_for_host(task: Task) -> tuple[bytes, TinyELF]:
     key, ast, target = task
-    return key, compile_for_host(ast, Target("CPU", "CLANG", host_arch()), ir3.renderer(target).target)
+    return key, compile_for_host(ast, Target("CPU", "CLANG", host_arch()), device_renderer(target))
 
 
 @dataclass
@@ -184,8 +187,10 @@ class _Programs:
     entries: list[PackedProgram] = field(default_factory=list)
     known: dict[bytes, int] = field(default_factory=dict)
 
-    def index(self, program: AdrenoProgram) -> int:
-        content = msgspec.structs.replace(program, name="").to_bytes()
+    def index(self, program: AdrenoProgram | AmdProgram) -> int:
+        """Return the number of a program. Those that differ in nothing but their names are one."""
+        known = msgspec.structs.replace(program, name="") if isinstance(program, AdrenoProgram) else program
+        content = known.to_bytes()
         if content not in self.known:
             self.known[content] = len(self.entries)
             blob = program.to_bytes()

@@ -3,9 +3,12 @@
 Mesa is asked by chip id, as KGSL reports it. For a chip that it does not know it answers with a device
 description of zeros, and would compile something all the same.
 
-Code for an a630 is that of tinygrad, which runs on such a chip: full and half registers are files of their
-own. For all other chips it is what Mesa's own drivers make, where half registers are halves of full ones. On
-chips with 64 vec4 of registers a program with two files need not fit.
+Mesa's own drivers compile for merged register files, where half registers are halves of full ones. So does
+this module, but for kernels without 8- and 16-bit numbers on an a630: their code is that of tinygrad, which
+runs on such a chip with two files. With 16-bit values two files are not safe. Mesa's register allocation
+(``is_subreg_move`` of ir3.h) lets the low half of a full register stand for a half one all the same, and the
+program reads a half register that nothing wrote. On chips with 64 vec4 of registers a program with two files
+need not fit either.
 """
 
 from __future__ import annotations
@@ -42,16 +45,19 @@ def _identity(chip: Chip) -> Any:
 
 
 class ChipCompiler(IR3Compiler):  # type: ignore[misc]
-    """tinygrad's ir3 compiler, for the chip that ``arch`` (``"a650,..."``) names."""
+    """tinygrad's ir3 compiler, for the chip that ``arch`` (``"a650,..."``) names.
 
-    def __init__(self, arch: str) -> None:
+    ``narrow`` says that kernels have 8- or 16-bit numbers.
+    """
+
+    def __init__(self, arch: str, narrow: bool) -> None:
         chip = chip_by_name(arch.split(",")[0])
-        self.arch, self.dev_id = arch, _identity(chip)
+        self.arch, self.narrow, self.dev_id = arch, narrow, _identity(chip)
         options = mesa.struct_ir3_compiler_options(disable_cache=True)
         self.cc = mesa.ir3_compiler_create(None, self.dev_id, device_info(chip), options).contents
         self.cc.has_preamble = False  # a launch loads all constants itself
         self.nir_options = bytes(mesa.ir3_get_compiler_options(self.cc).contents)
-        self.merged = chip.name != _ACCEPTED_BY_TINYGRAD and bool(self.cc.mergedregs)
+        self.merged = bool(self.cc.mergedregs) and (narrow or chip.name != _ACCEPTED_BY_TINYGRAD)
         Compiler.__init__(self, f"compile_ir3_{arch}")
 
     def compile(self, src: str) -> bytes:
@@ -87,15 +93,18 @@ class ChipCompiler(IR3Compiler):  # type: ignore[misc]
         if hasattr(self, "cc"):
             super().__del__()
 
-    def __reduce__(self) -> tuple[type[ChipCompiler], tuple[str]]:
-        return ChipCompiler, (self.arch,)
+    def __reduce__(self) -> tuple[type[ChipCompiler], tuple[str, bool]]:
+        return ChipCompiler, (self.arch, self.narrow)
 
 
-def make_renderer(chip: Chip) -> IR3Renderer:
-    """Return tinygrad's renderer with the compiler of ``chip``; errors as :func:`device_info`."""
+def make_renderer(chip: Chip, *, narrow: bool) -> IR3Renderer:
+    """Return tinygrad's renderer with the compiler of ``chip``; errors as :func:`device_info`.
+
+    ``narrow``: for kernels with 8- or 16-bit numbers.
+    """
     # The device must be QCOM or tinygrad's image rewrite (codegen/late/coalesce.py) silently does nothing.
     renderer = IR3Renderer(Target("QCOM", "IR3", f"{_ACCEPTED_BY_TINYGRAD},{_OPTIONS}"))
     renderer.target = Target("QCOM", "IR3", f"{chip.name},{_OPTIONS}")
-    renderer.compiler = ChipCompiler(renderer.target.arch)
+    renderer.compiler = ChipCompiler(renderer.target.arch, narrow)
     renderer.nir_options = renderer.compiler.nir_options
     return renderer

@@ -1,4 +1,4 @@
-"""A plan's kernels as C for the host, with the work-groups and the order of operations of the ir3 code.
+"""A plan's kernels as C for the host, with the work-groups and the order of operations of the GPU's code.
 
 tinygrad's own CPU kernels compute the same sums in another order. With half-precision storage each
 difference of one rounding is amplified by the layers behind it, so that nothing could be said about a
@@ -15,11 +15,12 @@ from tinygrad.codegen import do_to_program
 from tinygrad.device import Device, TinyELF
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import Target
+from tinygrad.renderer import Renderer
 from tinygrad.renderer.cstyle import ClangRenderer
-from tinygrad.renderer.nir import IR3Renderer
 from tinygrad.uop.ops import Ops, UOp
 
 from ringfence.compile.numerics import IN_ORDER
+from ringfence.compile.workgroups import fill_groups
 from ringfence.errors import CompileError
 
 LOCAL_ALIGNMENT = 16
@@ -53,7 +54,7 @@ class GroupRenderer(ClangRenderer):  # type: ignore[misc]
 
     has_local = True
     has_threads = False
-    global_max, local_max, shared_max = IR3Renderer.global_max, IR3Renderer.local_max, IR3Renderer.shared_max
+    global_max: tuple[int, ...] | None = None  # a property of the CPU's renderer; this one has the device's
     kernel_typedef = "static inline __attribute__((always_inline)) void"
     extra_args = ["const int* gid", "const int* lid", "char* local"]
     barrier = ";"
@@ -66,10 +67,16 @@ class GroupRenderer(ClangRenderer):  # type: ignore[misc]
     }
     code_for_workitem = {"g": lambda axis: f"gid[{axis}]", "l": lambda axis: f"lid[{axis}]"}
 
-    def __init__(self, host: Target, device: Target) -> None:
+    def __init__(self, host: Target, device: Renderer) -> None:
         super().__init__(host)
         # The device's options steer the scheduling; its name would make it address images.
-        self.target = Target("CPU", "CLANG", device.arch)
+        self.target = Target("CPU", "CLANG", device.target.arch)
+        self.global_max, self.local_max, self.shared_max = (
+            device.global_max,
+            device.local_max,
+            device.shared_max,
+        )
+        self.global_prod_max = device.global_prod_max
         self._local_bytes = 0
         self._sizes: dict[str, int] = {}
         self._passes = 1
@@ -122,8 +129,8 @@ def host_arch() -> str:
     return str(Device["CPU"].arch)
 
 
-def compile_for_host(ast: UOp, host: Target, device: Target) -> TinyELF:
+def compile_for_host(ast: UOp, host: Target, device: Renderer) -> TinyELF:
     """Return an object whose entry takes the buffers in the order of its signature and runs the whole
     grid."""
-    compiled: Any = do_to_program(ast, GroupRenderer(host, device))
+    compiled: Any = do_to_program(fill_groups(ast, device), GroupRenderer(host, device))
     return compiled.to_elf()

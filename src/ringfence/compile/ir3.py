@@ -8,7 +8,6 @@ nothing else is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -23,14 +22,14 @@ from tinygrad.uop.ops import Ops, PatternMatcher, UOp, UPat
 
 from ringfence.compile.chip_compiler import make_renderer
 from ringfence.compile.dtypes import numpy_name
+from ringfence.compile.kernel import Dimensions, Kernel, launch_size
 from ringfence.compile.numerics import IN_ORDER
-from ringfence.compile.request import TARGETS
+from ringfence.compile.workgroups import fill_groups
 from ringfence.drivers.adreno.program import check_program
 from ringfence.errors import CompileError, PackageError
 from ringfence.hardware.adreno.chips import chip_by_name
 from ringfence.hardware.adreno.program import AdrenoProgram, Argument
 
-TINYGRAD = "0.14.0"  # whose internals this module and its neighbours use
 CONSTANT_FILE_BYTES = 4096
 POINTER_BYTES = 8
 NO_TEXTURE = 0xFF
@@ -48,62 +47,39 @@ _ROUND_TO_EVEN = PatternMatcher(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A compiled kernel and the size it is launched with.
+def renderer(target: str, *, narrow: bool = False) -> nir.IR3Renderer:
+    """Return tinygrad's renderer for a chip, for kernels with 8- or 16-bit numbers if ``narrow``.
 
-    Argument k of the program is the kernel's buffer (or scalar) in slot ``slots[k]``.
+    :class:`CompileError` if its ir3 compiler does not know the chip.
     """
-
-    program: AdrenoProgram
-    slots: tuple[int, ...]
-    groups: tuple[int, int, int]
-    local: tuple[int, int, int]
-
-
-def compiler_versions() -> dict[str, str]:
-    """Return the versions of everything that influences the generated code."""
-    return {name: version(name) for name in ("tinygrad", "tinymesa", "ziglang", "onnx")}
-
-
-def renderer(target: str) -> nir.IR3Renderer:
-    """Return tinygrad's renderer for a chip; :class:`CompileError` if its ir3 compiler does not know the
-    chip."""
-    if version("tinygrad") != TINYGRAD:
-        raise CompileError(
-            f"tinygrad {version('tinygrad')} is installed, {TINYGRAD} is needed; install ringfence[compile]"
-        )
-    if target not in TARGETS:
-        raise CompileError(f"no ir3 compiler for target {target!r}; supported: {', '.join(TARGETS)}")
-    made = make_renderer(chip_by_name(target))
+    made = make_renderer(chip_by_name(target), narrow=narrow)
     made.def_rewrite = _ROUND_TO_EVEN + made.def_rewrite
     made.extra_matcher = made.extra_matcher + IN_ORDER
     return made
 
 
-def compile_kernel(ast: UOp, ir3: nir.IR3Renderer) -> Kernel:
+def compile_kernel(ast: UOp, target: str) -> Kernel:
     """Compile one kernel (a SINK node); :class:`CompileError` if the chip could not run the result."""
     # not to_program(): its cache would mix these with programs of tinygrad's own renderer
-    compiled = do_to_program(ast, ir3)
+    ir3 = renderer(target, narrow=_narrow(ast))
+    compiled = do_to_program(fill_groups(ast, ir3), ir3)
     info = compiled.arg
-    elf = compiled.to_elf()
-    local = None if info.local_size is None else _dimensions(info.local_size)
-    program, slots = _extract(elf, frozenset(info.outs), ir3.target.arch.split(",")[0], local)
+    groups, local = launch_size(info)
+    program, slots = _extract(compiled.to_elf(), frozenset(info.outs), target, local)
     try:
-        check_program(program, chip_by_name(program.chip))
+        check_program(program, chip_by_name(target))
     except PackageError as error:
         raise CompileError(str(error)) from error
-    return Kernel(program, slots, _dimensions(info.global_size), local or (1, 1, 1))
+    return Kernel(program, slots, groups, local or (1, 1, 1))
 
 
-def _dimensions(size: tuple[Any, ...]) -> tuple[int, int, int]:
-    if len(size) != 3 or not all(isinstance(n, int) for n in size):
-        raise CompileError(f"kernel with the launch size {size}; only three fixed integers are supported")
-    return size
+def _narrow(ast: UOp) -> bool:
+    """Return whether a kernel has 8- or 16-bit numbers."""
+    return any(u.dtype.itemsize in (1, 2) and u.dtype != dtypes.bool for u in ast.toposort())
 
 
 def _extract(
-    elf: TinyELF, written: frozenset[int], chip: str, local: tuple[int, int, int] | None
+    elf: TinyELF, written: frozenset[int], chip: str, local: Dimensions | None
 ) -> tuple[AdrenoProgram, tuple[int, ...]]:
     """Return the program and the slot behind each of its arguments."""
     v, state, immediates, code = IR3Compiler.unpack_lib(elf.lib)

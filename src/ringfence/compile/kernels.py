@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 from tinygrad import Tensor
@@ -19,9 +18,10 @@ from tinygrad.engine.realize import get_call_arg_uops
 from tinygrad.helpers import Context
 from tinygrad.uop.ops import Ops, UOp
 
-from ringfence.compile import ir3
+from ringfence.compile.targets import check_installation, compile_kernel
 from ringfence.errors import CompileError
 from ringfence.hardware.adreno.program import AdrenoProgram
+from ringfence.package.programs import AmdProgram
 
 Dimensions = tuple[int, int, int]
 
@@ -33,7 +33,7 @@ class CompiledKernel:
     ``temporaries`` are the sizes of the latter in bytes; kernels of one expression share them by name.
     """
 
-    program: AdrenoProgram
+    program: AdrenoProgram | AmdProgram
     groups: Dimensions
     local: Dimensions
     arguments: tuple[str, ...]
@@ -47,7 +47,8 @@ def compile_tinygrad(
     target: str = "a630",
     local: Sequence[int] | None = None,
 ) -> list[CompiledKernel]:
-    """Compile ``function``, which makes one tinygrad tensor from tensors of the given shapes and dtype.
+    """Compile ``function``, which makes one tinygrad tensor from tensors of the given shapes and dtype, for
+    the chip ``target``, an Adreno or an AMD GPU.
 
     Returns its kernels in launch order, for elementwise functions and products of matrices exactly one.
     ``local`` forces the local size along the first axes of the result; the code then skips work-items
@@ -58,7 +59,7 @@ def compile_tinygrad(
     >>> kernel.arguments, kernel.groups, kernel.local
     (('out', 'in0', 'in1'), (16, 1, 1), (64, 1, 1))
     """
-    renderer = ir3.renderer(target)
+    check_installation(target)
     if dtype not in DTYPES_DICT:
         raise CompileError(f"unknown dtype {dtype!r}; known: {', '.join(sorted(DTYPES_DICT))}")
     # NULL: a device that allocates and runs nothing. The settings are those of an empty environment.
@@ -78,17 +79,17 @@ def compile_tinygrad(
         output = function(*inputs).contiguous()
         calls = output.schedule_linear().src
         names[output.uop.base] = "out"
-        return [_compile(call, renderer, names, local) for call in calls]
+        return [_compile(call, target, names, local) for call in calls]
 
 
-def _compile(call: UOp, renderer: Any, names: dict[UOp, str], local: Sequence[int] | None) -> CompiledKernel:
+def _compile(call: UOp, target: str, names: dict[UOp, str], local: Sequence[int] | None) -> CompiledKernel:
     ast = call.src[0]
     if ast.op is not Ops.SINK:
         raise CompileError(f"the expression needs a {ast.op.name} step, which is not a kernel")
     if local is not None:
         ast = ast.replace(arg=replace(ast.arg, opts_to_apply=_local_options(local)))
     try:
-        kernel = ir3.compile_kernel(ast, renderer)
+        kernel = compile_kernel(ast, target)
     except KernelOptError as error:
         raise CompileError(f"local size {tuple(local or ())} does not suit the kernel: {error}") from error
     buffers = get_call_arg_uops(call)
@@ -110,6 +111,12 @@ def _local_options(local: Sequence[int]) -> tuple[Opt, ...]:
     return (*pad, *(Opt(OptOps.LOCAL, axis, size) for axis, size in enumerate(local)))
 
 
-def _named(program: AdrenoProgram, names: Sequence[str]) -> AdrenoProgram:
-    arguments = tuple(msgspec.structs.replace(a, name=n) for a, n in zip(program.arguments, names))
+def _named(program: AdrenoProgram | AmdProgram, names: Sequence[str]) -> AdrenoProgram | AmdProgram:
+    """Return a program whose arguments have the given names."""
+    if isinstance(program, AmdProgram):
+        amd = tuple(replace(a, name=n) for a, n in zip(program.arguments, names, strict=True))
+        return replace(program, arguments=amd)
+    arguments = tuple(
+        msgspec.structs.replace(a, name=n) for a, n in zip(program.arguments, names, strict=True)
+    )
     return msgspec.structs.replace(program, arguments=arguments)

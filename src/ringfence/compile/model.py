@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ringfence.compile.process import ProgressCallback, run
-from ringfence.compile.request import TARGETS, Picture, Request
+from ringfence.compile.request import ADRENO_TARGETS, Picture, Request, check_target
 from ringfence.errors import CompileError
 from ringfence.package.format import Package, read_package
 
@@ -18,7 +18,7 @@ def compile_model(
     output: str | os.PathLike[str],
     *,
     target: str = "a630",
-    image: bool = True,
+    image: bool | None = None,
     float16: bool = False,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     channels: Literal["RGB", "BGR"] | None = None,
@@ -29,9 +29,10 @@ def compile_model(
 ) -> Package:
     """Compile the ONNX model at ``path`` into the package ``output`` and return the package, opened.
 
-    ``image`` keeps weights and activations of convolutions in images (textures), ``float16`` stores those
-    as halves; it has no effect, and is refused, without images. ``input_shapes`` fixes open dimensions by
-    input name.
+    ``target`` is a chip: an Adreno (``"a630"``) or an AMD GPU (``"gfx1100"``). ``image`` keeps weights and
+    activations of convolutions in images (textures), by default on all targets that have them: the Adrenos.
+    ``float16`` stores those as halves; it has no effect, and is refused, without images. ``input_shapes``
+    fixes open dimensions by input name.
 
     ``channels``, ``mean`` and ``std`` (of pixels from 0 to 1, per channel) are stored for those who feed
     pictures; the defaults are RGB, 0.5 and 0.5. They apply to the only input that is one picture of one or
@@ -46,18 +47,21 @@ def compile_model(
     source = Path(path)
     if not source.is_file():
         raise CompileError(f"there is no model file {source}")
-    if target not in TARGETS:
-        raise CompileError(f"no ir3 compiler for target {target!r}; supported: {', '.join(TARGETS)}")
-    if float16 and not image:
+    check_target(target)
+    with_images = target in ADRENO_TARGETS if image is None else image
+    if with_images and target not in ADRENO_TARGETS:
+        raise CompileError(f"{target} has no images for a network; compile without (--no-image)")
+    if float16 and not with_images:
         raise CompileError(
-            "float16 storage needs images (--float16 with --image): tinygrad halves image storage only"
+            "float16 storage needs images (--float16 with --image, for an Adreno): tinygrad halves image "
+            "storage only"
         )
     request = Request(
         action="compile",
         model=str(source.resolve()),
         output=str(Path(output).absolute()),
         target=target,
-        image=image,
+        image=with_images,
         float16=float16,
         input_shapes={name: tuple(shape) for name, shape in (input_shapes or {}).items()},
         picture=Picture(

@@ -125,25 +125,39 @@ def compile_opencl(
 
 
 def compile_llvm_ir(
-    text: str, *, arch: str = "gfx1100", wave: int = 32, optimization: int = 3, name: str = "kernel.ll"
+    text: str,
+    *,
+    arch: str = "gfx1100",
+    wave: int = 32,
+    features: Sequence[str] = (),
+    passes: bool = False,
+    optimization: int = 3,
+    name: str = "kernel.ll",
 ) -> bytes:
     """Return the code object of a module of LLVM IR, as llvmlite's LLVM reads it.
 
-    Kernels are functions with the calling convention ``amdgpu_kernel``. Raises :class:`CompileError` with
-    LLVM's or lld's messages.
+    Kernels are functions with the calling convention ``amdgpu_kernel``. ``passes`` runs LLVM's default
+    pipeline of level ``optimization`` before the code is generated, for text that no compiler has optimised.
+    ``features`` are of the target, such as ``"+cumode"``. Raises :class:`CompileError` with LLVM's or lld's
+    messages.
     """
     from llvmlite import binding
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+    given = (f"+wavefrontsize{wave}", f"-wavefrontsize{96 - wave}", *features)
     machine = binding.Target.from_triple(TRIPLE).create_target_machine(
-        cpu=arch, features=f"+wavefrontsize{wave},-wavefrontsize{96 - wave}", opt=optimization, reloc="pic"
+        cpu=arch, features=",".join(given), opt=optimization, reloc="pic"
     )
     try:
         module = binding.parse_assembly(text)
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
         module.verify()
+        if passes:
+            options = binding.create_pipeline_tuning_options(speed_level=optimization)
+            builder = binding.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(module, builder)
         unlinked = machine.emit_object(module)
     except RuntimeError as error:
         raise CompileError(f"LLVM could not compile {name}: {error}") from error

@@ -1,4 +1,4 @@
-"""The plan of a package on tinygrad's CPU device: what the same launches compute without an Adreno.
+"""The plan of a package on tinygrad's CPU device: what the same launches compute without a GPU.
 
 The kernels are the same graphs over the same buffers, with the same half-precision storage, work-groups and
 order of operations (:mod:`ringfence.compile.host_kernels`); only their machine code is the host's. Bits

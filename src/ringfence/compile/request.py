@@ -6,11 +6,20 @@ from typing import Literal
 
 import msgspec
 
+from ringfence.errors import CompileError
 from ringfence.hardware.adreno.chips import CHIPS
 
 Shape = tuple[int, ...]
 
-TARGETS = tuple(chip.name for chip in CHIPS.values())
+ADRENO_TARGETS = tuple(chip.name for chip in CHIPS.values())
+AMD_TARGETS = ("gfx1100",)
+TARGETS = ADRENO_TARGETS + AMD_TARGETS
+
+
+def check_target(target: str) -> None:
+    """:class:`CompileError` if there is no compiler for ``target``."""
+    if target not in TARGETS:
+        raise CompileError(f"no compiler for target {target!r}; supported: {', '.join(TARGETS)}")
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,13 @@
 
 Layout (little endian)::
 
-    0     8s   magic ``RFPACKGE`` 8     u32  format version 12    u32  zero 16    u64  manifest bytes 24
-    32s  SHA-256 of the manifest 56         manifest (JSON), zeros up to the next multiple of 4096 ...
-    sections, each starting at a multiple of 4096, zeros up to the next one; nothing follows the last
+    0     8s   magic ``RFPACKGE``
+    8     u32  format version
+    12    u32  zero
+    16    u64  manifest bytes
+    24    32s  SHA-256 of the manifest
+    56         manifest (JSON), zeros up to the next multiple of 4096
+    ...        sections, each starting at a multiple of 4096, zeros up to the next one
 
 The manifest names every section with its place and SHA-256, so that the header's digest covers the whole
 file; the bytes between the parts must be zero. Weights start at a page boundary and map without a copy.
@@ -18,7 +22,7 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ringfence.errors import PackageError
-from ringfence.hardware.adreno.program import AdrenoProgram, Argument, read_program
+from ringfence.hardware.adreno.program import AdrenoProgram
+from ringfence.package.programs import AmdProgram, ProgramArgument, read_blob
 
 MAGIC = b"RFPACKGE"
 VERSION = 1
@@ -94,7 +99,7 @@ class PlannedBuffer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PackedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program blob in the section ``programs``."""
+    """A program in the section ``programs``: an Adreno program blob, or an AMD code object."""
 
     name: str
     offset: int
@@ -185,7 +190,7 @@ class Package:
     path: str
     manifest: Manifest
     sections: Mapping[SectionName, memoryview]
-    programs: tuple[AdrenoProgram, ...]
+    programs: tuple[AdrenoProgram | AmdProgram, ...]
     _mapping: mmap.mmap | None = None
 
     def weights(self) -> npt.NDArray[np.uint8]:
@@ -317,7 +322,9 @@ def _check_zero(data: memoryview, start: int, end: int, where: str) -> None:
 # Consistency: everything a launch relies on is checked here once, so that a bad file never reaches a device.
 
 
-def _check(manifest: Manifest, sections: Mapping[SectionName, memoryview]) -> tuple[AdrenoProgram, ...]:
+def _check(
+    manifest: Manifest, sections: Mapping[SectionName, memoryview]
+) -> tuple[AdrenoProgram | AmdProgram, ...]:
     _check_buffers(manifest, len(sections.get("weights", b"")))
     _check_tensors(manifest)
     programs = _read_programs(manifest, sections.get("programs", memoryview(b"")))
@@ -381,7 +388,7 @@ def _check_layout(manifest: Manifest, layout: InputLayout) -> None:
         )
 
 
-def _read_programs(manifest: Manifest, section: memoryview) -> tuple[AdrenoProgram, ...]:
+def _read_programs(manifest: Manifest, section: memoryview) -> tuple[AdrenoProgram | AmdProgram, ...]:
     programs = []
     for index, entry in enumerate(manifest.programs):
         if entry.nbytes < 0 or entry.offset < 0 or entry.offset + entry.nbytes > len(section):
@@ -389,7 +396,7 @@ def _read_programs(manifest: Manifest, section: memoryview) -> tuple[AdrenoProgr
                 f"program {index} ({entry.name!r}) covers bytes {entry.offset} to "
                 f"{entry.offset + entry.nbytes}, section 'programs' has {len(section)}"
             )
-        program = read_program(bytes(section[entry.offset : entry.offset + entry.nbytes]))
+        program = read_blob(bytes(section[entry.offset : entry.offset + entry.nbytes]))
         if program.chip != manifest.target:
             raise PackageError(
                 f"program {index} ({entry.name!r}) is for {program.chip}, the package for {manifest.target}"
@@ -405,7 +412,11 @@ def _buffer(manifest: Manifest, index: int, who: str) -> PlannedBuffer:
 
 
 def _check_step(
-    manifest: Manifest, programs: tuple[AdrenoProgram, ...], number: int, step: Step, written: set[int]
+    manifest: Manifest,
+    programs: tuple[AdrenoProgram | AmdProgram, ...],
+    number: int,
+    step: Step,
+    written: set[int],
 ) -> None:
     if not 0 <= step.program < len(programs):
         raise PackageError(f"step {number} names program {step.program}, the package has {len(programs)}")
@@ -421,13 +432,14 @@ def _check_step(
         raise PackageError(
             f"{label} has local size {step.local}, its program was compiled for {program.local_size}"
         )
-    for index, argument in zip(step.buffers, program.arguments):
+    arguments: Sequence[ProgramArgument] = program.arguments
+    for index, argument in zip(step.buffers, arguments, strict=True):
         _check_argument(_buffer(manifest, index, label), argument, f"{label}, buffer {index}")
         if argument.written:
             written.add(index)
 
 
-def _check_argument(buffer: PlannedBuffer, argument: Argument, label: str) -> None:
+def _check_argument(buffer: PlannedBuffer, argument: ProgramArgument, label: str) -> None:
     if argument.kind == "scalar":
         raise PackageError(f"{label}: argument {argument.name!r} is a scalar, packages carry none")
     if argument.written and buffer.kind in ("input", "const"):
