@@ -1,4 +1,5 @@
-"""Finds the lines of text on a photograph of a page, on a virtual A630, and compares with onnxruntime.
+"""Finds the lines of text on a photograph of a page, on virtual GPUs of both families, and compares with
+onnxruntime.
 
 ``make demo`` runs it; ``python -m demo --help`` lists its options.
 """
@@ -8,7 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 from rich.text import Text
 
+import ringfence as rf
 from demo.drawing import draw
 from demo.regions import Region, best_matches, find_regions
 from ringfence.cli.compare import Difference, difference_table, differences, run_onnxruntime
@@ -35,6 +39,21 @@ ERROR_LIMIT = {
     True: None,
 }  # of the scale, by float16; half storage is judged by the regions alone
 IOU_LIMIT = 0.9
+DEVICES = ("virtual:a630", "virtual:gfx1100")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a device made of the picture: a row of the last table."""
+
+    kind: str
+    storage: str
+    frame_ms: float
+    regions: int
+    expected: int
+    worst_iou: float
+    error: float | None
+    passed: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,9 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="virtual:a630", help="device to run on (default: %(default)s)")
+    parser.add_argument(
+        "--device",
+        action="append",
+        metavar="SPEC",
+        help=f"device to run on; repeatable (default: {' and '.join(DEVICES)})",
+    )
     parser.add_argument("--frames", type=int, default=10, help="how often to run (default: %(default)s)")
-    parser.add_argument("--float16", action="store_true", help="store images as halves")
+    parser.add_argument(
+        "--float16", action="store_true", help="store images as halves, on devices that have images"
+    )
     parser.add_argument("--picture", type=Path, help="another picture (default: scikit-image's page.png)")
     parser.add_argument(
         "--out", type=Path, default=Path("out"), help="folder for results (default: %(default)s)"
@@ -60,18 +86,28 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    out = console()
     options.out.mkdir(parents=True, exist_ok=True)
     detector, picture = MODELS["ocr_det"].path, options.picture or PAGE.path
     with Image.open(picture) as opened:
         page = opened.convert("RGB")
-    package = _package(detector, page, options.float16, options.out)
+    outcomes = [_on_device(spec, detector, page, options) for spec in options.device or DEVICES]
+    if len(outcomes) > 1:
+        _print_outcomes(outcomes)
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+def _on_device(spec: str, detector: Path, page: Image.Image, options: argparse.Namespace) -> Outcome:
+    """Run the picture on one device and compare."""
+    out = console()
+    with rf.open(spec) as device:
+        chip, images = device.info.chip, device.info.family == "adreno"
+    package = _package(detector, page, chip, images, options.float16 and images, options.out)
     with read_package(package) as read:
         manifest = read.manifest
     assert manifest.layout is not None
     inputs = {INPUT: to_input(manifest.layout, page)}
     frames = max(1, options.frames)
-    report = run_frames(options.device, package, inputs, frames)
+    report = run_frames(spec, package, inputs, frames)
     reference = run_onnxruntime(detector, inputs)
     for line in describe(manifest, report):
         out.print(Text(line), soft_wrap=True)
@@ -79,22 +115,23 @@ def _run(options: argparse.Namespace) -> int:
     return _compare(out, page, report, reference, manifest, options.out)
 
 
-def _package(detector: Path, page: Image.Image, float16: bool, folder: Path) -> Path:
+def _package(detector: Path, page: Image.Image, chip: str, images: bool, float16: bool, folder: Path) -> Path:
     """Return the package for pictures of this size; it is compiled unless an earlier run left it."""
     height, width = (max(1, round(n / MULTIPLE)) * MULTIPLE for n in (page.height, page.width))
-    path = folder / f"text_detector_{width}x{height}{'_float16' * float16}.rfp"
+    path = folder / f"text_detector_{chip}_{width}x{height}{'_float16' * float16}.rfp"
     if is_current(path, detector):
         print(f"{path} is there from an earlier run")
         return path
     from ringfence.compile import compile_model
 
-    print(f"compiling {detector.name} for a630, with images, for pictures of {width}x{height}")
+    storage = ", with images" * images
+    print(f"compiling {detector.name} for {chip}{storage}, for pictures of {width}x{height}")
     with StageBars() as bars:
         compile_model(
             detector,
             path,
-            target="a630",
-            image=True,
+            target=chip,
+            image=images,
             float16=float16,
             input_shapes={INPUT: (1, 3, height, width)},
             channels="BGR",
@@ -110,7 +147,7 @@ def _compare(
     reference: dict[str, npt.NDArray[Any]],
     manifest: Manifest,
     folder: Path,
-) -> int:
+) -> Outcome:
     (name,) = report.outputs
     found = differences(report.outputs, reference)
     out.print(difference_table(found))
@@ -118,17 +155,44 @@ def _compare(
     matches = best_matches(ours, theirs)
     _print_regions(out, ours, theirs, matches)
     worst = min(matches, default=0.0)
-    kind = "virtual " * report.device.virtual + report.device.chip.upper()
+    chip = report.device.chip
+    kind = "virtual " * report.device.virtual + (chip if chip.startswith("gfx") else chip.upper())
+    storage = "float16" if manifest.float16 else "float32"
     caption = (
-        f"PP-OCRv4 text detector, {'float16' if manifest.float16 else 'float32'}, on a {kind}"
+        f"PP-OCRv4 text detector, {storage}, on a {kind}"
         f"{': no GPU was involved' if report.device.virtual else ''}",
         f"{len(ours)} regions, onnxruntime {len(theirs)}; least IoU {worst:.4f}; "
         f"largest error {found[name].max_error or 0:.1e} of {found[name].scale:.3g}",
     )
-    path = folder / f"text_regions{'_float16' * manifest.float16}.png"
+    path = folder / f"text_regions_{chip}{'_float16' * manifest.float16}.png"
     draw(page, ours, theirs, caption, kind).save(path)
     print(f"wrote {path}")
-    return _verdict(found[name], worst, manifest.float16)
+    return Outcome(
+        kind,
+        storage,
+        1000 * median(frame.total for frame in report.frames),
+        len(ours),
+        len(theirs),
+        worst,
+        found[name].relative,
+        _verdict(found[name], worst, manifest.float16),
+    )
+
+
+def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    numbers = ("frame ms", "regions", "onnxruntime's", "least IoU", "error / scale")
+    made = table("the same picture on every device", "device", "storage", *numbers, numbers=numbers)
+    for each in outcomes:
+        error = "" if each.error is None else f"{each.error:.1e}"
+        figures = (
+            f"{each.frame_ms:.0f}",
+            str(each.regions),
+            str(each.expected),
+            f"{each.worst_iou:.4f}",
+            error,
+        )
+        row(made, each.kind, each.storage, *figures)
+    console().print(made)
 
 
 def _regions(maps: npt.NDArray[Any], page: Image.Image) -> list[Region]:
@@ -157,7 +221,7 @@ def _print_regions(
     out.print(made)
 
 
-def _verdict(found: Difference, worst: float, float16: bool) -> int:
+def _verdict(found: Difference, worst: float, float16: bool) -> bool:
     limit = ERROR_LIMIT[float16]
     failures = []
     if found.relative is None or (limit is not None and found.relative > limit):
@@ -168,7 +232,7 @@ def _verdict(found: Difference, worst: float, float16: bool) -> int:
         )
     for failure in failures:
         print(f"demo: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return not failures
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def test_a_virtual_spec_names_chip_interface_and_options() -> None:
         ("virtual:a630?speed=9", "unknown option 'speed'; known: seed, strict"),
         ("virtual:a630?strict=yes", "strict='yes' is not one of 0, 1"),
         ("virtual:a630?seed=x", "seed='x' is not a whole number"),
-        ("kfd:0", "AMD GPUs .kfd. are not driven"),
-        ("usb:0", "not driven by this version"),
-        ("cuda", "not one of auto, kgsl, virtual:<chip>"),
+        ("virtual:gfx1100/usb", "gfx1100 is reached through kfd, not 'usb'"),
+        ("usb:0", "not reached through usb by this version"),
+        ("cuda", "not one of auto, kgsl, kfd:<number>, virtual:<chip>"),
     ],
 )
 def test_a_wrong_spec_says_what_is_wrong(spec: str, message: str) -> None:
@@ -140,6 +140,15 @@ def test_virtual_devices_without_llvmlite_say_what_to_install(monkeypatch: pytes
     assert not entry.available and "llvmlite" in entry.reason
 
 
+def test_a_virtual_amd_device_is_opened_like_any_other() -> None:
+    with rf.open("virtual:gfx1100/kfd?seed=3") as device:
+        assert device.info.virtual and (device.info.family, device.info.chip) == ("amd", "gfx1100")
+        x = device.array(np.arange(4, dtype=np.float32))
+        y = device.zeros(4, np.float32)
+        device.copy(y, x).wait(timeout=5.0)
+        assert y.numpy().tolist() == [0, 1, 2, 3]
+
+
 def test_devices_of_one_machine_are_told_apart_by_their_path() -> None:
     with Machine(("a630", "a630")) as machine:
         first = rf.open("kgsl", port=machine)
@@ -160,8 +169,9 @@ def test_discovery_tells_what_was_tried_and_why_something_is_unavailable() -> No
     kgsl = found["kgsl"]
     assert (kgsl.kind, kgsl.available) == ("real", False)
     assert kgsl.tried == ("open /dev/kgsl-there-is-none",) and "ENOENT" in kgsl.reason
-    assert "not driven" in found["pci"].reason
-    assert found["virtual:a630"].available and found["virtual:a630"].kind == "virtual"
+    assert "not reached this way" in found["pci"].reason
+    for chip in ("a630", "gfx1100"):
+        assert found[f"virtual:{chip}"].available and found[f"virtual:{chip}"].kind == "virtual"
 
 
 def test_discovery_describes_a_device_that_is_there() -> None:

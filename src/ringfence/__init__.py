@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ringfence.api import Device as Device
     from ringfence.api import discover as discover
     from ringfence.api import open as open
-    from ringfence.drivers.adreno.program import Program as Program
     from ringfence.errors import CompileError as CompileError
     from ringfence.errors import DeviceLost as DeviceLost
     from ringfence.errors import Disconnected as Disconnected
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from ringfence.runtime.graph import Graph as Graph
     from ringfence.runtime.memory import Buffer as Buffer
     from ringfence.runtime.memory import Ownership as Ownership
+    from ringfence.runtime.program import Program as Program
     from ringfence.runtime.queue import State as State
     from ringfence.runtime.queue import Submission as Submission
     from ringfence.runtime.queue import Timings as Timings
@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "ringfence.api": ("Candidate", "Device", "discover", "open"),
-    "ringfence.drivers.adreno.program": ("Program",),
+    "ringfence.runtime.program": ("Program",),
     "ringfence.errors": (
         "CompileError",
         "DeviceLost",

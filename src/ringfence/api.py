@@ -5,40 +5,41 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ringfence.drivers.adreno.device import DEFAULT_PRIORITY, DEFAULT_TIMEOUT, AdrenoDevice, look
-from ringfence.drivers.adreno.program import Program
-from ringfence.errors import DeviceLost, RingfenceError, UnsupportedDevice
-from ringfence.hardware.adreno.chips import CHIPS, chip_from_id
+from ringfence.drivers.adreno.device import AdrenoDevice, look
+from ringfence.errors import CompileError, DeviceLost, RingfenceError, UnsupportedDevice
+from ringfence.hardware.adreno.chips import chip_from_id
 from ringfence.hardware.adreno.kgsl import DEVICE_PATH
 from ringfence.port import Port
 from ringfence.port.linux import LinuxPort
+from ringfence.runtime.compute import DEFAULT_TIMEOUT, ComputeDevice
 from ringfence.runtime.copying import CopyResult
 from ringfence.runtime.device import DeviceInfo
 from ringfence.runtime.graph import Graph
 from ringfence.runtime.memory import Buffer, CacheMode
+from ringfence.runtime.program import Program
 from ringfence.runtime.queue import Submission
 from ringfence.runtime.stream import BoundStream, Parameter, Stream
 from ringfence.runtime.timeline import Timeline
-from ringfence.virtual.specification import VirtualSpec, parse_virtual
+from ringfence.virtual.specification import VIRTUAL_CHIPS, VirtualSpec, parse_virtual
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from ringfence.hardware.adreno.program import AdrenoProgram
+    from ringfence.hardware.amd.code_object import CodeObject
     from ringfence.virtual.machine import Machine
 
 _FALLBACK_CHIP = "a630"
-_FUTURE_INTERFACES = ("kfd", "pci", "usb")
+_FUTURE_INTERFACES = ("pci", "usb")
 _EXTRA = "pip install 'ringfence[virtual]'"
 
-Cache = Literal["writecombine", "uncached", "cached"]
+Cache = Literal["writecombine", "uncached", "cached", "device"]
 
 
 class Device:
@@ -55,7 +56,7 @@ class Device:
 
     def __init__(
         self,
-        driver: AdrenoDevice,
+        driver: ComputeDevice,
         name: str,
         on_close: Callable[[], None] | None = None,
         port: Port | None = None,
@@ -138,13 +139,42 @@ class Device:
 
     # ----- programs -------------------------------------------------------------------------------
 
-    def load(self, blob: bytes | AdrenoProgram, *, label: str | None = None) -> Program:
-        """Return a program in device memory, from a program blob or an :class:`AdrenoProgram`.
+    def load(self, blob: bytes | AdrenoProgram | CodeObject, *, label: str | None = None) -> Any:
+        """Return a program blob in device memory; index it with the name of a program in it.
+
+        An Adreno blob (or an :class:`AdrenoProgram`) is one program, which is returned. A code object (of
+        clang, HIP, Triton, ...) is a :class:`ringfence.drivers.amd.program.Module`, which can be launched
+        itself if it has a single kernel.
 
         :class:`PackageError` if the blob is damaged, of another version, or needs another chip or more than
         this one has.
         """
         return self._driver.load(blob, label=label)
+
+    def compile(
+        self,
+        source: str,
+        name: str | None = None,
+        *,
+        defines: Mapping[str, str | int] | None = None,
+        options: Sequence[str] = (),
+        label: str | None = None,
+    ) -> Program:
+        """Return a kernel of OpenCL C source by name, or its only one, compiled for this device and loaded.
+
+        AMD only: no compiler of OpenCL C for Adreno is at hand. Needs ``ringfence[compile]``. ``defines`` are
+        macros, ``options`` those of clang. :class:`CompileError` with clang's messages, or if there is no
+        compiler for the device.
+        """
+        if self.info.family != "amd":
+            raise CompileError(
+                f"OpenCL C cannot be compiled for {self.info.chip}: load a program blob, or compile a model"
+            )
+        from ringfence.compile.opencl import compile_opencl
+
+        data = compile_opencl(source, arch=self.info.chip, defines=defines, options=options)
+        program: Program = self._driver.load(data, label=label).kernel(name)
+        return program
 
     def launch(
         self,
@@ -206,11 +236,9 @@ class Device:
 
     # ----- memory ---------------------------------------------------------------------------------
 
-    def array(
-        self, array: NDArray[Any], label: str | None = None, *, cache: Cache = "writecombine"
-    ) -> Buffer:
+    def array(self, array: NDArray[Any], label: str | None = None, *, cache: Cache | None = None) -> Buffer:
         """Return a buffer with a copy of ``array``, and its dtype and shape."""
-        return self._driver.array(array, cache=CacheMode(cache), label=label or "")
+        return self._driver.array(array, cache=CacheMode(cache) if cache else None, label=label or "")
 
     def empty(
         self,
@@ -218,15 +246,17 @@ class Device:
         dtype: DTypeLike,
         label: str | None = None,
         *,
-        cache: Cache = "writecombine",
+        cache: Cache | None = None,
     ) -> Buffer:
         """Return a buffer for an array of ``shape`` and ``dtype``, with contents that nobody promises.
 
         ``cache`` is how the CPU maps it: ``"writecombine"`` is fast to write and slow to read, ``"cached"``
-        fast both ways but each transfer costs a cache maintenance call. :class:`PortError` (ENOMEM) if there
-        is no memory.
+        fast both ways but each transfer costs a cache maintenance call; on AMD it is memory of the host.
+        ``"device"`` (AMD) is memory that the CPU does not reach: contents are copied through the host's. The
+        default is ``"writecombine"``, or ``"device"`` where the CPU reaches no memory of the GPU.
+        :class:`PortError` (ENOMEM) if there is no memory.
         """
-        return self._driver.empty(shape, dtype, cache=CacheMode(cache), label=label or "")
+        return self._driver.empty(shape, dtype, cache=CacheMode(cache) if cache else None, label=label or "")
 
     def zeros(
         self,
@@ -234,10 +264,10 @@ class Device:
         dtype: DTypeLike,
         label: str | None = None,
         *,
-        cache: Cache = "writecombine",
+        cache: Cache | None = None,
     ) -> Buffer:
         """Return a buffer full of zeros; otherwise as :meth:`empty`."""
-        return self._driver.zeros(shape, dtype, cache=CacheMode(cache), label=label or "")
+        return self._driver.zeros(shape, dtype, cache=CacheMode(cache) if cache else None, label=label or "")
 
     def import_array(
         self,
@@ -300,10 +330,9 @@ class Device:
 
         :class:`PackageError` if the file is damaged or was compiled for another device.
         """
-        from ringfence.package.format import read_package
         from ringfence.package.model import Model
 
-        return Model(self, read_package(Path(path)))
+        return Model(self, path)
 
 
 # ----- opening ------------------------------------------------------------------------------------
@@ -314,7 +343,8 @@ def open(
     *,
     port: Port | None = None,
     path: str = DEVICE_PATH,
-    priority: int = DEFAULT_PRIORITY,
+    visible: str | None = None,
+    priority: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     label: str | None = None,
 ) -> Device:
@@ -323,53 +353,68 @@ def open(
     ``spec`` is one of
 
     * ``"kgsl"``: the Adreno GPU behind ``path``,
-    * ``"virtual:a630"`` (or a640, a643, a650, a660): a virtual device, with options as in a URL: ``strict``
-      (1, or 0 to skip the checks), ``seed``, ``mode`` (``inline`` or ``async``), ``clock`` (``hybrid``,
-      ``virtual`` or ``real``), ``coherent`` (1: imported memory needs no cache maintenance),
+    * ``"kfd"`` or ``"kfd:0"``: an AMD GPU, by number, UUID (``kfd:GPU-...``) or PCI address
+      (``kfd:0000:03:00.0``), of those that ``visible`` names; by default ROCR_VISIBLE_DEVICES says which,
+    * ``"virtual:a630"`` (or a640, a643, a650, a660, gfx1100, gfx1101, gfx1102): a virtual device, with
+      options as in a URL: ``strict`` (1, or 0 to skip the checks), ``seed``, ``mode`` (``inline`` or
+      ``async``), ``clock`` (``hybrid``, ``virtual`` or ``real``), ``coherent`` (1: imported memory needs no
+      cache maintenance, as always on AMD),
     * ``"auto"``: the first real device, or else a virtual one, with a notice on stderr.
 
-    ``priority`` of the context is 1 (most urgent) to 15. ``timeout`` is the deadline in seconds of every wait
-    that has none of its own. ``port`` is used instead of the operating system, for ``"kgsl"``: a machine with
-    several devices, say.
+    ``priority`` of the context is 1 (most urgent) to 15 for KGSL, of the queue 0 to 15 (most urgent) for KFD;
+    ``None`` is the middle. ``timeout`` is the deadline in seconds of every wait that has none of its own.
+    ``port`` is used instead of the operating system: a machine with several devices, say.
 
     :class:`PortError` tells why the kernel refused (EACCES, ENOENT, ...), :class:`UnsupportedDevice` names
     the chip id of a GPU that is not driven, or what is wrong with ``spec``. Nothing is left behind.
     """
     kind = spec.partition(":")[0]
+    options: dict[str, Any] = {"timeout": timeout, "label": label or spec}
+    if priority is not None:
+        options["priority"] = priority
     if spec == "auto":
-        return _open_auto(path=path, priority=priority, timeout=timeout, label=label)
+        return _open_auto(path=path, visible=visible, priority=priority, timeout=timeout, label=label)
     if spec == "kgsl":
-        driver = AdrenoDevice(
-            port or LinuxPort(), path=path, priority=priority, timeout=timeout, label=label or spec
-        )
-        return Device(driver, spec)
+        return Device(AdrenoDevice(port or LinuxPort(), path=path, **options), spec)
+    if kind == "kfd":
+        name = spec.partition(":")[2] or "0"
+        return Device(_amd_device(port or LinuxPort(), name=name, visible=visible, **options), spec)
     if kind == "virtual":
-        return _open_virtual(parse_virtual(spec), spec, priority=priority, timeout=timeout, label=label)
+        return _open_virtual(parse_virtual(spec), spec, options)
     if kind in _FUTURE_INTERFACES:
-        raise UnsupportedDevice(f"device {spec!r}: AMD GPUs ({kind}) are not driven by this version")
-    raise UnsupportedDevice(f"device {spec!r}: not one of auto, kgsl, virtual:<chip>")
+        raise UnsupportedDevice(f"device {spec!r}: AMD GPUs are not reached through {kind} by this version")
+    raise UnsupportedDevice(f"device {spec!r}: not one of auto, kgsl, kfd:<number>, virtual:<chip>")
+
+
+def _amd_device(port: Port, **options: Any) -> ComputeDevice:
+    from ringfence.drivers.amd.device import AmdDevice
+
+    return AmdDevice(port, **options)
 
 
 def _open_auto(**options: Any) -> Device:
-    try:
-        return open("kgsl", **options)
-    except RingfenceError as error:
-        reason = str(error)
-    options.pop("path")
+    reasons = []
+    for spec in ("kgsl", "kfd"):
+        try:
+            return open(spec, **options)
+        except RingfenceError as error:
+            reasons.append(str(error))
     device = open(f"virtual:{_FALLBACK_CHIP}", **options)
     print(
-        f"ringfence: no real device ({reason}); using a virtual {_FALLBACK_CHIP}, which is not a GPU",
+        f"ringfence: no real device ({'; '.join(reasons)}); using a virtual {_FALLBACK_CHIP}, which is not a "
+        "GPU",
         file=sys.stderr,
     )
     return device
 
 
-def _open_virtual(
-    wanted: VirtualSpec, name: str, *, priority: int, timeout: float, label: str | None
-) -> Device:
+def _open_virtual(wanted: VirtualSpec, name: str, options: dict[str, Any]) -> Device:
     machine = make_machine(wanted)
     try:
-        driver = AdrenoDevice(machine, priority=priority, timeout=timeout, label=label or name)
+        if wanted.interface == "kfd":
+            driver = _amd_device(machine, visible="0", **options)
+        else:
+            driver = AdrenoDevice(machine, **options)
     except BaseException:
         machine.close()
         raise
@@ -412,17 +457,19 @@ class Candidate:
     reason: str = ""
 
 
-def discover(*, port: Port | None = None, path: str = DEVICE_PATH) -> list[Candidate]:
+def discover(
+    *, port: Port | None = None, path: str = DEVICE_PATH, visible: str | None = None
+) -> list[Candidate]:
     """Return every real and virtual device that could be opened, or why it cannot. Never raises for a missing
-    device.
+    device. ``visible`` is as in :func:`open`.
     """
-    real = _discover_kgsl(port or LinuxPort(), path)
-    virtual = [_discover_virtual(chip.name) for chip in CHIPS.values()]
+    real = [_discover_kgsl(port or LinuxPort(), path), *_discover_kfd(port or LinuxPort(), visible)]
+    virtual = [_discover_virtual(chip) for chip in VIRTUAL_CHIPS]
     future = [
-        Candidate(spec, "real", False, (), reason="AMD GPUs are not driven by this version")
+        Candidate(spec, "real", False, (), reason="AMD GPUs are not reached this way by this version")
         for spec in _FUTURE_INTERFACES
     ]
-    return [real, *future, *virtual]
+    return [*real, *future, *virtual]
 
 
 def _discover_kgsl(port: Port, path: str) -> Candidate:
@@ -443,6 +490,27 @@ def _discover_kgsl(port: Port, path: str) -> Candidate:
     except Exception as error:  # a diagnosis survives whatever is broken, and shows it
         return Candidate("kgsl", "real", False, tuple(tried), detail, _text(error))
     return Candidate("kgsl", "real", True, tuple(tried), f"{chip.name}: {detail}")
+
+
+def _discover_kfd(port: Port, visible: str | None) -> list[Candidate]:
+    from ringfence.drivers.amd.kfd import find_gpus, supported
+
+    tried = ["read the topology of KFD"]
+    try:
+        gpus = find_gpus(port, visible)
+        if not gpus:
+            raise UnsupportedDevice("KFD has no GPU that this process may use")
+    except Exception as error:  # a diagnosis survives whatever is broken, and shows it
+        return [Candidate("kfd", "real", False, tuple(tried), reason=_text(error))]
+    found = []
+    for gpu in gpus:
+        spec = f"kfd:{gpu.index}"
+        try:
+            supported(gpu)
+            found.append(Candidate(spec, "real", True, (*tried, "look the target up"), str(gpu)))
+        except Exception as error:  # as above
+            found.append(Candidate(spec, "real", False, tuple(tried), str(gpu), _text(error)))
+    return found
 
 
 def _discover_virtual(chip: str) -> Candidate:

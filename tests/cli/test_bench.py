@@ -7,11 +7,9 @@ import pytest
 from ringfence.cli import bench
 
 NAMES = [
-    "kgsl.launch",
-    "kgsl.replay10.one",
-    "kgsl.replay200.one",
-    "kgsl.replay200.all",
-    "kgsl.replay200.endurance",
+    f"{queue}.{figure}"
+    for queue in ("kgsl", "pm4")
+    for figure in ("launch", "replay10.one", "replay200.one", "replay200.all", "replay200.endurance")
 ]
 
 

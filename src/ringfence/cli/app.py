@@ -20,7 +20,8 @@ TRACEBACK = "--traceback"
 
 app = typer.Typer(
     name="ringfence",
-    help="Compile networks for Adreno GPUs and run them frame after frame, on a GPU or on a virtual one.",
+    help="Compile networks for Adreno and AMD GPUs and run them frame after frame, or run single kernels, on "
+    "a GPU or on a virtual one.",
     epilog="Each command has --help with examples.",
     no_args_is_help=True,
     add_completion=False,
@@ -61,11 +62,16 @@ app.command(
 )(compile_command)
 app.command(
     "run",
-    short_help="Run a package on a device, frame after frame.",
+    short_help="Run a package on a device, frame after frame, or a single kernel.",
     epilog=_examples(
         "ringfence run detector.rfp --device virtual:a630 --input page.png --frames 20",
         "ringfence run silero.rfp --input input=audio.npy --input state=state.npy --outputs out.npz",
         "ringfence run detector.rfp --input page.png --reference detector.onnx --json",
+        "ringfence run saxpy.cl --device virtual:gfx1100 --groups 4 --local 256 \\",
+        "  --arg y=zeros:1024 --arg arange:1024 --arg 2.5 --arg 1000 --out y=y.npy",
+        "ringfence run kernels.co --kernel softmax --global-size 4096 --local 256 --time 100 \\",
+        "  --arg random:f32:64x64:7 --arg y=@start.npy",
+        "ringfence run kernels.co                       # lists the kernels and their arguments",
     ),
 )(run_command)
 app.command(
@@ -75,11 +81,13 @@ app.command(
 )(info_command)
 app.command(
     "inspect",
-    short_help="Show what is in a package, or disassemble a program.",
+    short_help="Show what is in a package or a file with kernels, or disassemble a program.",
     epilog=_examples(
         "ringfence inspect detector.rfp",
         "ringfence inspect detector.rfp --disassemble 0",
         "ringfence inspect detector.rfp --json",
+        "ringfence inspect kernels.co                   # kernels, arguments, registers, LDS, scratch",
+        "ringfence inspect kernels.co --disassemble softmax",
     ),
 )(inspect_command)
 app.command(

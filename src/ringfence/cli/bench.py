@@ -24,6 +24,7 @@ from ringfence.cli.output import console, print_json, row, table
 if TYPE_CHECKING:
     from ringfence.api import Device
     from ringfence.hardware.adreno.program import AdrenoProgram
+    from ringfence.hardware.amd.code_object import CodeObject
     from ringfence.port import Port
     from ringfence.runtime.graph import BoundGraph
     from ringfence.runtime.memory import Buffer
@@ -118,12 +119,46 @@ def add_program() -> AdrenoProgram:
     )
 
 
+# The same for gfx11, as LLVM's disassembler prints it; the group id is in s15.
+_ADD_GFX11 = (
+    0xF4080100, 0xF8000000,  # s_load_b128 s[4:7], s[0:1], null
+    0xF4040200, 0xF8000010,  # s_load_b64 s[8:9], s[0:1], 0x10
+    0x8402860F,  # s_lshl_b32 s2, s15, 6
+    0x4A000002,  # v_add_nc_u32_e32 v0, s2, v0
+    0x30000082,  # v_lshlrev_b32_e32 v0, 2, v0
+    0xBF89FC07,  # s_waitcnt lgkmcnt(0)
+    0xDC520000, 0x01060000,  # global_load_b32 v1, v0, s[6:7]
+    0xDC520000, 0x02080000,  # global_load_b32 v2, v0, s[8:9]
+    0xBF8903F7,  # s_waitcnt vmcnt(0)
+    0x06020501,  # v_add_f32_e32 v1, v1, v2
+    0xDC6A0000, 0x00040100,  # global_store_b32 v0, v1, s[4:5]
+    0xBFB00000,  # s_endpgm
+)  # fmt: skip
+
+
+def add_code_object() -> CodeObject:
+    """Return the program as a code object for gfx1100."""
+    from ringfence.drivers.amd.copy_programs import code_object_of
+    from ringfence.hardware.amd.metadata import Argument, ArgumentKind
+
+    arguments = tuple(
+        Argument(
+            8 * index, 8, ArgumentKind.GLOBAL_BUFFER, name=name, type_name="float*", is_const=bool(index)
+        )
+        for index, name in enumerate(("c", "a", "b"))
+    )
+    return code_object_of("add", "gfx1100", _ADD_GFX11, arguments, LOCAL)
+
+
 class Scene:
     """A device with a program and arrays: ``b`` is full of ones, ``inputs`` have different values."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.program = device.load(add_program())
+        if device.info.family == "amd":
+            self.program = device.load(add_code_object())["add"]
+        else:
+            self.program = device.load(add_program())
         self.b = self._array(1.0)
         self.c = self._array(0.0)
         self.inputs = [self._array(float(10 * index)) for index in range(2)]
@@ -152,22 +187,28 @@ class Scene:
         return graph.bind(instances=INSTANCES), result
 
 
+QUEUES = {"kgsl": "kgsl", "pm4": "kfd"}
+"""The queues that are measured, and the interfaces that they are reached through."""
+
+
 @contextmanager
-def scene(port: Port) -> Iterator[Scene]:
+def scene(port: Port, interface: str = "kgsl") -> Iterator[Scene]:
     """Open the port's device and set the scene."""
     from ringfence.api import open as open_device
 
-    with open_device("kgsl", port=port) as device:
+    with open_device(interface, port=port, visible="0") as device:
         yield Scene(device)
 
 
 @contextmanager
-def stub_scene() -> Iterator[Scene]:
+def stub_scene(interface: str = "kgsl") -> Iterator[Scene]:
     """A scene on a port that acknowledges."""
+    from ringfence.virtual.amd.stub import KfdStubPort
     from ringfence.virtual.machine import Machine
     from ringfence.virtual.stub import StubPort
 
-    with Machine(("a630",)) as machine, scene(StubPort(machine)) as made:
+    chip, stub = ("a630", StubPort) if interface == "kgsl" else ("gfx1100", KfdStubPort)
+    with Machine((chip,)) as machine, scene(stub(machine), interface) as made:
         yield made
 
 
@@ -192,27 +233,27 @@ def _window(call: Callable[[], object], calls: int) -> float:
     return (time.perf_counter_ns() - begin) / calls / 1000
 
 
-def host_costs(seconds: float, replays: int) -> Iterator[Row]:
-    """Measure; the rows have no peer."""
-    with stub_scene() as made:
+def host_costs(seconds: float, replays: int, queue: str = "kgsl") -> Iterator[Row]:
+    """Measure a queue; the rows have no peer."""
+    with stub_scene(QUEUES[queue]) as made:
         inputs = cycle(made.inputs)
-        yield _row("kgsl.launch", measure(lambda: made.launch(next(inputs)), seconds), "3 buffers")
+        yield _row(f"{queue}.launch", measure(lambda: made.launch(next(inputs)), seconds), "3 buffers")
         for nodes, readers in GRAPHS:
             bound, _ = made.graph(nodes, readers)
             timing = measure(lambda: bound.replay({"x": next(inputs)}), seconds)  # noqa: B023
             yield _row(
-                f"kgsl.replay{nodes}.{readers}",
+                f"{queue}.replay{nodes}.{readers}",
                 timing,
                 f"another input each time, read by {readers} of {nodes}",
             )
-        yield endurance(made, replays)
+        yield endurance(made, replays, queue)
 
 
 def _row(name: str, timing: Timing, note: str) -> Row:
     return Row(name, timing.best, None, None, "us", f"median {timing.median:.2f}; {note}")
 
 
-def endurance(made: Scene, replays: int) -> Row:
+def endurance(made: Scene, replays: int, queue: str = "kgsl") -> Row:
     """Replay again and again; neither time nor memory may grow."""
     bound, _ = made.graph(200, "one")
     inputs = cycle(made.inputs)
@@ -226,7 +267,7 @@ def endurance(made: Scene, replays: int) -> Row:
     grown = _resident_bytes() - before[0], made.device.memory_bytes - before[1]
     first, last = np.sort(windows[: count // 10]), np.sort(windows[-(count // 10) :])
     return Row(
-        "kgsl.replay200.endurance",
+        f"{queue}.replay200.endurance",
         float(last[0]),
         None,
         None,
@@ -266,7 +307,7 @@ def bench_command(
     quick: Annotated[bool, typer.Option("--quick", help="Measure for a shorter time.")] = False,
 ) -> None:
     """Measure what launches and replays cost the host, on a port that acknowledges."""
-    rows = list(host_costs(*settings(quick)))
+    rows = [each for queue in QUEUES for each in host_costs(*settings(quick), queue)]
     if json:
         print_json([asdict(each) for each in rows])
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,8 +29,12 @@ def compile_command(
     model: Annotated[Path, typer.Argument(help="The ONNX file.")],
     target: Annotated[str, typer.Option(help="The chip to compile for.")] = "a630",
     image: Annotated[
-        bool, typer.Option("--image/--no-image", help="Keep weights and activations in images (textures).")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--image/--no-image",
+            help="Keep weights and activations in images (textures)  [default: where the target has them]",
+        ),
+    ] = None,
     float16: Annotated[
         bool, typer.Option("--float16", help="Store images as halves; needs --image.")
     ] = False,
@@ -94,22 +98,20 @@ def compile_command(
 
 def is_current(package: Path, model: Path) -> bool:
     """Return whether ``package`` is whole and was made from ``model`` by the compilers installed here."""
+    from ringfence.compile.versions import compiler_versions
+
     if not package.exists():
         return False
     try:
         with read_package(package) as opened:
             manifest = opened.manifest
-    except PackageError:
+        installed = compiler_versions(manifest.target)
+    except (PackageError, PackageNotFoundError):
         return False
-    installed = all(_version(name) == found for name, found in manifest.compiler.items())
-    return installed and manifest.model_sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
+    return (
+        manifest.compiler == installed
+        and manifest.model_sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
+    )
 
 
 def _report(package: Package, path: Path, json: bool) -> None:

@@ -1,6 +1,6 @@
-"""The fidelity statement: what the virtual GPU does, what that was checked against, and what it does not do.
+"""The fidelity statement: what the virtual GPUs do, what that was checked against, and what they do not do.
 
-Nothing here has run on a real Adreno. ``docs/virtual-gpu.md`` says the same at more length.
+Nothing here has run on a real GPU. ``docs/virtual-gpu.md`` says the same at more length.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _unsupported(subject: str, text: str) -> Claim:
     return Claim(subject, "unsupported", text, "")
 
 
-STATEMENT: tuple[Claim, ...] = (
+ADRENO: tuple[Claim, ...] = (
     _implemented(
         "KGSL numbers and structures",
         "ioctls, flags, properties and layouts of the kernel's header",
@@ -113,3 +113,89 @@ STATEMENT: tuple[Claim, ...] = (
     ),
     _unsupported("other chips", "refused with the chip's id or name"),
 )
+AMD: tuple[Claim, ...] = (
+    _implemented(
+        "KFD numbers and structures",
+        "ioctls, flags, layouts, sizes of queue buffers, topology properties",
+        "tinygrad's generated kfd_ioctl.h, every declared name; values of other kernel files are transcribed",
+    ),
+    _implemented(
+        "PM4 packets and registers",
+        "headers, payload sizes, fields of gfx9.4, gfx11 and gfx12; one generation's map is never another's",
+        "the kernel's register and packet headers as tinygrad generated them; commands of its queue",
+    ),
+    _implemented(
+        "code objects",
+        "ELF, kernel descriptors, metadata, relocations; damaged and foreign files are refused",
+        "clang and lld of the ziglang wheel, LLVM's descriptor header as tinygrad generated it",
+    ),
+    _implemented(
+        "RDNA3 decoding",
+        "every bit of a word is accounted for, unknown encodings are refused",
+        "LLVM's assembler for gfx1100, and tinygrad's tables, which are made from AMD's machine-readable ISA",
+    ),
+    _implemented(
+        "RDNA3 instructions",
+        "scalar, vector, packed, matrix, lane, local, scratch, flat and atomic ones, wave32 and wave64",
+        "values that tinygrad's tests recorded on hardware (tests/oracle/test_rdna_hw.py); Python's integers",
+    ),
+    _implemented(
+        "compiled kernels",
+        "OpenCL C through driver, command processor and RDNA3 code, with local and private memory",
+        "numpy, and pocl on the host's CPU (tests/oracle/test_rdna_pocl.py)",
+    ),
+    _implemented(
+        "compiled networks",
+        "whole models through driver, command processor and RDNA3 code, as buffers",
+        "onnxruntime on the host's CPU (benchmarks/models.py prints the errors)",
+    ),
+    _implemented(
+        "memory protection",
+        "an access outside every mapping is a fault that names program, pc, address and nearest allocation",
+        "tests with programs that do so",
+    ),
+    _implemented(
+        "scratch and LDS",
+        "accesses beyond a work-item's scratch or a group's LDS are faults; scratch must be mapped whole",
+        "tests at the limit and beyond it",
+    ),
+    _implemented(
+        "launch state",
+        "packets with wrong bits, registers that nothing wrote, limits of a compute unit: errors that say so",
+        "tests that leave out or damage each part",
+    ),
+    _implemented(
+        "missing s_waitcnt",
+        "a load's result that is used before its wait, on any path, is an error when a program is translated",
+        "tests of each counter, with and without the wait",
+    ),
+    _approximate(
+        "KFD behaviour",
+        "checks, errnos, events, resets and hang detection as read in the driver's source",
+    ),
+    _approximate(
+        "order of execution",
+        "launches that neither flush nor release separates run in a shuffled order, but one after the other",
+    ),
+    _approximate(
+        "rcp, rsq, sqrt, log, exp, sin, cos",
+        "closer to the exact value than the hardware, whose own last bits are not known",
+        "float64 on the host",
+    ),
+    _approximate("caches", "not modelled: a cache flush that is missing from the commands goes unnoticed"),
+    _approximate("time", "stage times are those of this host; the virtual clock charges made-up costs"),
+    _approximate("CU masks, trap handlers", "accepted and change nothing"),
+    _approximate("gfx1101, gfx1102", "differ from the gfx1100 in sizes, ids and blocks only"),
+    _unsupported("AQL and copy queues", "CREATE_QUEUE refuses them; kernels and the CPU copy"),
+    _unsupported(
+        "some KFD calls",
+        "shared virtual memory, DMA buffers, debugging, checkpoints, wave states, event streams, wave sync",
+    ),
+    _unsupported(
+        "some instructions",
+        "those of graphics shaders, formatted buffers, global wave sync, ray tracing; the error says which",
+    ),
+    _unsupported("other chips", "no virtual gfx9, gfx10 and gfx12: refused with the chip's name"),
+)
+FAMILIES = {"adreno": ADRENO, "amd": AMD}
+STATEMENT = (*ADRENO, *AMD)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ringfence import __version__
 from ringfence.cli.extras import EXTRAS, missing
-from ringfence.cli.fidelity import STATEMENT, Claim
+from ringfence.cli.fidelity import FAMILIES, Claim
 from ringfence.cli.output import console, print_json, row, table
 from ringfence.errors import RingfenceError
 
@@ -20,7 +20,7 @@ from ringfence.errors import RingfenceError
 def info_command(
     json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
     fidelity: Annotated[
-        bool, typer.Option("--fidelity", help="Say what the virtual GPU implements and what was checked how.")
+        bool, typer.Option("--fidelity", help="Say what the virtual GPUs implement and what was checked how.")
     ] = False,
 ) -> None:
     """List real and virtual devices: what was tried, and why something is unavailable."""
@@ -32,14 +32,18 @@ def info_command(
     out.print(_device_table(found["devices"]))
     out.print(_software_table(found["software"]))
     if fidelity:
-        out.print(_fidelity_table(STATEMENT))
+        for family, claims in FAMILIES.items():
+            out.print(_fidelity_table(family, claims))
+        out.print("Nothing has run on silicon yet.", markup=False)
 
 
 def report(fidelity: bool = False) -> dict[str, Any]:
     """Return devices and software as plain data. What cannot be examined is an entry."""
     found: dict[str, Any] = {"version": __version__, "devices": _devices(), "software": _software()}
     if fidelity:
-        found["fidelity"] = [asdict(claim) for claim in STATEMENT]
+        found["fidelity"] = [
+            {"family": family, **asdict(claim)} for family, claims in FAMILIES.items() for claim in claims
+        ]
     return found
 
 
@@ -105,8 +109,11 @@ def _software_table(software: dict[str, Any]) -> Table:
     return made
 
 
-def _fidelity_table(claims: tuple[Claim, ...]) -> Table:
-    made = table("fidelity of virtual Adreno GPUs", "subject", "status", "what that means", "checked against")
+def _fidelity_table(family: str, claims: tuple[Claim, ...]) -> Table:
+    name = {"adreno": "Adreno", "amd": "AMD"}[family]
+    made = table(
+        f"fidelity of virtual {name} GPUs", "subject", "status", "what that means", "checked against"
+    )
     for claim in claims:
         row(made, claim.subject, claim.status, claim.text, claim.oracle)
     return made

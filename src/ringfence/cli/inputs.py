@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,15 +59,19 @@ def _read(name: str, path: Path, manifest: Manifest) -> Array:
     if not path.is_file():
         raise LaunchError(f"input {name!r}: there is no file {path}")
     if path.suffix == ".npy":
-        return _read_array(name, path)
+        return load_array(f"input {name!r}", path)
     return _read_picture(name, path, manifest)
 
 
-def _read_array(name: str, path: Path) -> Array:
+def load_array(what: str, path: Path) -> Array:
+    """Return the array in a numpy file; :class:`LaunchError`, saying for ``what``, if it is none."""
     try:
         loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise LaunchError(f"input {name!r}: {path} is not a numpy array file: {error}") from error
+    except (ValueError, EOFError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
+        raise LaunchError(f"{what}: {path} is not a numpy array file: {error}") from error
+    if not isinstance(loaded, np.ndarray):
+        loaded.close()
+        raise LaunchError(f"{what}: {path} is an archive of arrays (.npz), not one array (.npy)")
     array: Array = np.ascontiguousarray(loaded).reshape(loaded.shape)
     return array
 

@@ -11,6 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 120
+VIRTUAL_NOTICE = (
+    "virtual device: this host executes the command stream and the machine code; "
+    "its times say nothing about a GPU"
+)
 
 
 def console(*, stderr: bool = False) -> Console:

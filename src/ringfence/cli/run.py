@@ -1,10 +1,10 @@
-"""``ringfence run``: a package on a device, frame after frame."""
+"""``ringfence run``: a package on a device, frame after frame; or a single kernel, see ``launch.py``."""
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,8 +23,11 @@ from ringfence.cli.compare import (
     file_sha256,
     run_onnxruntime,
 )
+from ringfence.cli.devices import DEVICES, open_device
 from ringfence.cli.inputs import assign, read_inputs
-from ringfence.cli.output import console, notice, print_json, row, size, table
+from ringfence.cli.launch import Options, launch_command
+from ringfence.cli.output import VIRTUAL_NOTICE, console, notice, print_json, row, size, table
+from ringfence.cli.programs import FileKind, kind_of
 from ringfence.cli.stages import as_json, stage_table, summarise
 from ringfence.package import Manifest, read_package
 from ringfence.package.model import FrameTimings
@@ -34,10 +37,6 @@ Array = npt.NDArray[Any]
 Differences = dict[str, Difference]
 
 FIRST_FRAME_TIMEOUT = 600.0  # a virtual device translates the programs of the first frame while it runs
-VIRTUAL_NOTICE = (
-    "virtual device: this host executes the command stream and the machine code; "
-    "its times say nothing about a GPU"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,14 @@ class Report:
     peak_bytes: int
 
 
-def run_frames(device_name: str, package: Path, inputs: Mapping[str, Array], frames: int) -> Report:
-    """Bind ``package`` once on the device and run it for ``frames`` frames on the same inputs."""
-    import ringfence
+def run_frames(
+    device_name: str, package: Path, inputs: Mapping[str, Array], frames: int, chip: str = "a630"
+) -> Report:
+    """Bind ``package`` once on the device and run it for ``frames`` frames on the same inputs.
 
-    with ringfence.open(device_name) as device:
+    ``chip`` is what ``auto`` looks for.
+    """
+    with open_device(device_name, chip) as device:
         begin = time.perf_counter()
         with device.load_package(package) as model:
             loaded = time.perf_counter()
@@ -84,44 +86,142 @@ def run_frames(device_name: str, package: Path, inputs: Mapping[str, Array], fra
             )
 
 
+_OF_PACKAGES = ("input", "frames", "outputs", "reference")
+_OF_KERNELS = ("kernel", "arg", "groups", "global_size", "local", "define", "lds", "out", "time", "timeout")
+
+
 def run_command(
-    package: Annotated[Path, typer.Argument(help="The package file.")],
-    device: Annotated[
-        str, typer.Option(help="auto, kgsl, or virtual:a630 (with settings: virtual:a630?strict=0&seed=7).")
-    ] = "auto",
+    context: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A package, a code object (.co), an Adreno program blob, or OpenCL C (.cl)."
+        ),
+    ],
+    device: Annotated[str, typer.Option(help=f"{DEVICES}.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
     input: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="A picture or an array (.npy) for an input; repeatable."),
+        typer.Option(
+            metavar="[NAME=]FILE", help="Package: a picture or an array (.npy) for an input; repeatable."
+        ),
     ] = None,
-    frames: Annotated[int, typer.Option(min=1, help="How often to run.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")] = False,
+    frames: Annotated[int, typer.Option(min=1, help="Package: how often to run.")] = 1,
     outputs: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Write the last frame's outputs.")
+        Path | None, typer.Option(metavar="FILE.npz", help="Package: write the last frame's outputs.")
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL.onnx", help="Compare with onnxruntime; needs ringfence[reference]."),
+        typer.Option(
+            metavar="MODEL.onnx", help="Package: compare with onnxruntime; needs ringfence[reference]."
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Kernel: which one, if the file has several.")
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[LABEL=]VALUE",
+            help="Kernel: the next argument: 1.5, u32:1000, zeros:f32:1024 (or ones, arange), "
+            "random:f32:64x64:SEED, @in.npy. Types can be left out where the file names them.",
+        ),
+    ] = None,
+    groups: Annotated[str | None, typer.Option(metavar="4x2x1", help="Kernel: how many work-groups.")] = None,
+    global_size: Annotated[
+        str | None,
+        typer.Option(metavar="1024x64x1", help="Kernel: how many work-items, instead of --groups."),
+    ] = None,
+    local: Annotated[
+        str | None, typer.Option(metavar="256x1x1", help="Kernel: work-items of a work-group.")
+    ] = None,
+    define: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--define", "-D", metavar="NAME=VALUE", help="Kernel: a macro for OpenCL C; repeatable."
+        ),
+    ] = None,
+    lds: Annotated[
+        int, typer.Option(min=0, metavar="BYTES", help="Kernel: local memory beyond what it declares (AMD).")
+    ] = 0,
+    out: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL=FILE.npy", help="Kernel: write a buffer's contents; repeatable."),
+    ] = None,
+    time: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Kernel: launch N times more and print median times.")
+    ] = 0,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Kernel: how long to wait for each launch.")
     ] = None,
 ) -> None:
-    """Run a package on a device: bound once, then one submission per frame.
+    """Run a package, or a single kernel.
 
-    Prints how long the stages of a frame took. The first frame stands apart: on a virtual device it includes
+    A package is bound once, then submitted once per frame. A kernel is launched once with the arguments of
+    --arg, in order; the contents of the buffers that it may write are summed up. A file with several kernels
+    is listed if none is chosen.
+
+    Prints how long the stages took. The first frame or launch stands apart: on a virtual device it includes
     the translation of the programs, unless an earlier run left them in the cache.
     """
+    kind = kind_of(file)
+    _refuse(context, file, kind)
+    if kind is FileKind.PACKAGE:
+        run_package(file, device, input or (), frames, json, outputs, reference)
+        return
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise typer.BadParameter(f"{timeout:g} is no time to wait", param_hint="--timeout")
+    options = Options(
+        kernel=kernel,
+        groups=groups,
+        global_size=global_size,
+        local=local,
+        arguments=arg or (),
+        out=out or (),
+        defines=define or (),
+        lds=lds,
+        timeout=timeout,
+        again=time,
+    )
+    launch_command(file, kind, device, options, json)
+
+
+def _refuse(context: typer.Context, file: Path, kind: FileKind) -> None:
+    """Refuse options that the file has no use for."""
+    package = kind is FileKind.PACKAGE
+    for name in _OF_KERNELS if package else _OF_PACKAGES:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            what = "kernels" if package else "packages"
+            raise typer.BadParameter(
+                f"this is for {what}; {file} is {kind.value}", param_hint=f"--{name.replace('_', '-')}"
+            )
+
+
+def run_package(
+    path: Path,
+    device: str,
+    input: Sequence[str],
+    frames: int,
+    json: bool,
+    outputs: Path | None,
+    reference: Path | None,
+) -> None:
+    """Run a package for some frames and print what that showed."""
     if outputs is not None and not outputs.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {outputs.absolute().parent}", param_hint="--outputs")
-    with read_package(package) as opened:
+    with read_package(path) as opened:
         manifest = opened.manifest
-    tensors = read_inputs(assign(input or (), manifest), manifest)
+    tensors = read_inputs(assign(input, manifest), manifest)
     if reference is not None:
         check_reference(reference)
     with _status(f"running {frames} frame{'s' * (frames > 1)} on {device}"):
-        report = run_frames(device, package, tensors, frames)
+        report = run_frames(device, path, tensors, frames, manifest.target)
     found = None if reference is None else _compare(reference, tensors, report, manifest)
     if outputs is not None:
         np.savez(outputs, allow_pickle=False, **report.outputs)
     if json:
-        print_json(_as_json(package, manifest, frames, report, found))
+        print_json(_as_json(path, manifest, frames, report, found))
     else:
         _print(manifest, frames, report, found, outputs)
 

@@ -1,4 +1,4 @@
-"""How long the stages of frames took, over many frames."""
+"""How long the stages of frames and launches took, over many of them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,39 @@ from rich.table import Table
 
 from ringfence.cli.output import row, table
 from ringfence.package.model import FrameTimings
+from ringfence.runtime.queue import Timings
 
-STAGES = {
+TITLES = {
     "copy_in": "copy in",
     "host_encode": "host encode",
+    "stack_growth": "private memory growth",
     "queue": "queue",
     "gpu": "GPU",
     "host_visible": "host-visible",
     "copy_out": "copy out",
     "total": "total",
 }
+FRAME_STAGES = ("copy_in", "host_encode", "queue", "gpu", "host_visible", "copy_out", "total")
+LAUNCH_STAGES = ("host_encode", "stack_growth", "queue", "gpu", "host_visible", "total")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Milliseconds of one stage over all frames."""
+    """Milliseconds of one stage over all runs."""
 
     median_ms: float
     p99_ms: float
     max_ms: float
 
 
-def summarise(frames: Sequence[FrameTimings]) -> dict[str, Stage | None]:
-    """Return every stage's statistics by name; ``None`` for a stage that the device could not tell."""
-    return {name: _stage([getattr(frame, name) for frame in frames]) for name in STAGES}
+def summarise(
+    runs: Sequence[FrameTimings] | Sequence[Timings], names: Sequence[str] = FRAME_STAGES
+) -> dict[str, Stage | None]:
+    """Return every stage's statistics by name; ``None`` for a stage that the device could not tell.
+
+    ``runs`` are frames, or with :data:`LAUNCH_STAGES` launches.
+    """
+    return {name: _stage([getattr(run, name) for run in runs]) for name in names}
 
 
 def _stage(seconds: Sequence[float | None]) -> Stage | None:
@@ -55,5 +64,5 @@ def stage_table(title: str, stages: dict[str, Stage | None]) -> Table:
     made = table(title, "stage", *columns, numbers=columns)
     for name, stage in stages.items():
         values = ("unknown",) * 3 if stage is None else (stage.median_ms, stage.p99_ms, stage.max_ms)
-        row(made, STAGES[name], *(v if isinstance(v, str) else f"{v:.3f}" for v in values))
+        row(made, TITLES[name], *(v if isinstance(v, str) else f"{v:.3f}" for v in values))
     return made

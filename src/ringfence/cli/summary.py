@@ -10,8 +10,13 @@ from rich.table import Table
 
 from ringfence.cli.output import row, size, table
 from ringfence.hardware.adreno.program import AdrenoProgram
+from ringfence.hardware.amd.code_object import CodeObject, Kernel, load_code_object
 from ringfence.package import Package
 from ringfence.package.format import Tensor
+from ringfence.package.programs import AmdProgram
+
+_CODE_END = (0xBF9F0000).to_bytes(4, "little")
+"""s_code_end of gfx10 and later, which LLVM pads code with for the prefetch."""
 
 
 def summary(package: Package) -> dict[str, Any]:
@@ -66,21 +71,59 @@ def program_rows(package: Package) -> list[dict[str, Any]]:
     return [_program(k, p, launches[k]) for k, p in enumerate(package.programs)]
 
 
-def _program(index: int, program: AdrenoProgram, launches: int) -> dict[str, Any]:
+def _program(index: int, program: AdrenoProgram | AmdProgram, launches: int) -> dict[str, Any]:
+    if isinstance(program, AmdProgram):
+        loaded = load_code_object(program.code_object)
+        resources = amd_resources(loaded, loaded.kernel())
+    else:
+        resources = adreno_resources(program)
     return {
         "index": index,
         "name": program.name,
         "launches": launches,
+        **resources,
+        "local_size": program.local_size,
+        "arguments": [a.kind if not a.written else f"{a.kind} (written)" for a in program.arguments],
+    }
+
+
+def adreno_resources(program: AdrenoProgram) -> dict[str, int]:
+    """Return what a program takes: bytes, registers in vec4, slots."""
+    return {
         "code_bytes": len(program.code),
         "full_registers": program.full_registers,
         "half_registers": program.half_registers,
         "shared_bytes": program.shared_bytes,
         "private_bytes": program.private_bytes,
-        "local_size": program.local_size,
-        "arguments": [a.kind if not a.written else f"{a.kind} (written)" for a in program.arguments],
         "textures": len(program.textures),
         "uavs": len(program.uavs),
     }
+
+
+def amd_resources(loaded: CodeObject, kernel: Kernel) -> dict[str, int]:
+    """Return what a kernel of a code object takes: bytes, registers, lanes of a wave.
+
+    ``shared_bytes`` is the local memory of a group (LDS), ``private_bytes`` the scratch of a work-item.
+    """
+    descriptor, metadata = kernel.descriptor, kernel.metadata
+    registers = {} if metadata is None else {"vgprs": metadata.vgpr_count, "sgprs": metadata.sgpr_count}
+    return {
+        "code_bytes": code_end(loaded, kernel) - kernel.entry,
+        **registers,
+        "wave": descriptor.wave,
+        "shared_bytes": descriptor.group_segment_fixed_size,
+        "private_bytes": descriptor.private_segment_fixed_size,
+    }
+
+
+def code_end(loaded: CodeObject, kernel: Kernel) -> int:
+    """Return where a kernel's code ends: at the next function, or with all code but its padding."""
+    end = next(end for start, end in loaded.code if start <= kernel.entry < end)
+    entries = (each.entry for each in loaded.kernels.values())
+    end = min((at for at in (*loaded.symbols.values(), *entries) if kernel.entry < at < end), default=end)
+    while end > kernel.entry and loaded.image[end - 4 : end] == _CODE_END:
+        end -= 4
+    return end
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
