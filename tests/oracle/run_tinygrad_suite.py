@@ -1,10 +1,14 @@
-"""Run tinygrad's own tests twice, on its CPU device and on a virtual Adreno, and compare them test by test.
+"""Run tinygrad's own tests on a device of tinygrad and on a virtual one, and compare them test by test.
 
     python tests/oracle/run_tinygrad_suite.py --tinygrad /path/to/tinygrad [--json results.json] [ops ...]
+    python tests/oracle/run_tinygrad_suite.py --device virtual:gfx1100 --tinygrad ... [tiny ...]
 
 The checkout (commit a9069c177) is used as it is. This Python needs pytest, pytest-xdist, numpy, hypothesis,
 torch (which ``test_ops.py`` compares with; the CPU build is enough), tinymesa, ziglang and
-``ringfence[virtual]``. The CPU device compiles with the clang of ziglang.
+``ringfence[virtual]``. The reference is tinygrad's CPU device, which compiles with the clang of ziglang; for
+AMD chips also tinygrad's own mock of a gfx1100 behind KFD, where that is neither too slow (``test_ops.py``)
+nor blind (it does not see the doorbells that HCQ2's compiled code rings). The mock, and with it the virtual
+AMD device, compiles with a libLLVM that LLVM_PATH names: 18 or later, such as that of Debian's libllvm19.
 
 A difference is expected if :mod:`tinygrad_differences` gives its reason. Exit status 1 if there is another.
 """
@@ -24,18 +28,28 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tinygrad_differences import reason
+from tinygrad_differences import KNOWN, KNOWN_AMD, Known, reason
 
 import ringfence
 from ringfence.compile.host_cc import write_compiler
 from ringfence.virtual.shim.command import shim_environment
+from ringfence.virtual.specification import parse_virtual
 
+TEST_TIMEOUT = (
+    3600  # seconds; tinygrad's conftest.py aborts the process after 300, which a busy machine takes
+)
 # --capture=sys: what a library prints before it aborts a process must not vanish with the process.
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys")
 SOURCES = Path(ringfence.__file__).parents[1]  # the tests use the very ringfence that runs this
+
+
+Reference = Literal["CPU", "mock"]
+REFERENCES: Mapping[Reference, str] = {"CPU": "CPU", "mock": "MOCKKFD+AMD:LLVM:gfx1100"}
+"""The values of DEV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,7 @@ class Suite:
 
     path: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    reference: Reference = "CPU"
 
 
 SUITES = {
@@ -56,6 +71,33 @@ SUITES = {
     "ops_image": Suite("test/backend/test_ops.py", {"IMAGE": "1"}),
 }
 DEFAULT = ("tiny", "jit", "dtype", "dtype_alu", "image", "ops")
+
+HCQ2 = {"HCQ2": "1"}
+AMD_SUITES = {
+    "tiny": Suite("test/test_tiny.py", reference="mock"),
+    "tiny_hcq2": Suite("test/test_tiny.py", HCQ2),
+    "hcq": Suite("test/device/test_hcq.py", reference="mock"),
+    "hcq2": Suite("test/device/test_hcq2.py", HCQ2),
+    "jit": Suite("test/backend/test_jit.py"),
+    "ops": Suite("test/backend/test_ops.py"),
+}
+MOCK_CARDS = 6
+DEFAULT_AMD = ("tiny", "hcq", "tiny_hcq2", "hcq2", "ops")
+
+
+def is_amd(device: str) -> bool:
+    """Return whether a spec is that of an AMD chip."""
+    return parse_virtual(device).interface == "kfd"
+
+
+def suites_of(device: str) -> Mapping[str, Suite]:
+    """Return the suites that can run on a device."""
+    return AMD_SUITES if is_amd(device) else SUITES
+
+
+def default_suites(device: str) -> Sequence[str]:
+    """Return the names of those that do unless told."""
+    return DEFAULT_AMD if is_amd(device) else DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +143,8 @@ class Comparison:
     """One suite on both devices. ``device`` is what the shim counted."""
 
     suite: str
+    path: str
+    against: str
     reference: Run
     virtual: Run
     device: dict[str, float]
@@ -124,22 +168,24 @@ class Runner:
 
     def compare(self, name: str) -> Comparison:
         """Run one suite on both devices."""
-        suite = SUITES[name]
+        suite = suites_of(self.device)[name]
         reference = self.reference(name, suite)
         report = self.scratch / f"{name}.jsonl"
         report.unlink(missing_ok=True)
         virtual = self.run(suite, self.virtual_environment(suite, report))
-        different = differences(name, reference.outcomes, virtual.outcomes)
-        return Comparison(name, reference, virtual, add_reports(report), different)
+        known = KNOWN_AMD if is_amd(self.device) else KNOWN
+        different = differences(name, reference.outcomes, virtual.outcomes, known)
+        text = " ".join([suite.path, *(f"{k}={v}" for k, v in suite.environment.items())])
+        return Comparison(name, text, suite.reference, reference, virtual, add_reports(report), different)
 
     def reference(self, name: str, suite: Suite) -> Run:
-        """Return the run on the CPU device: the last one that was kept, if wanted and if there is one."""
-        kept = self.scratch / f"{name}.reference.json"
+        """Return the run on tinygrad's device: the last one that was kept, if wanted and if there is one."""
+        kept = self.scratch / f"{name}.{suite.reference}.json"
         if self.reuse_reference and kept.exists():
             data = json.loads(kept.read_text())
             outcomes = {test: Outcome(**outcome) for test, outcome in data.pop("outcomes").items()}
             return Run(outcomes, **data)
-        run = self.run(suite, self.environment(suite) | {"DEV": "CPU"})
+        run = self.run(suite, self.environment(suite) | {"DEV": REFERENCES[suite.reference]})
         kept.write_text(json.dumps(asdict(run)))
         return run
 
@@ -148,20 +194,20 @@ class Runner:
         compiler = self.scratch / "clang"
         if not compiler.exists():
             write_compiler(self.scratch)
-        inherited = {
-            name: value for name, value in os.environ.items() if name not in ("DEV", "PYTHONPATH", "IMAGE")
-        }
+        own = ("DEV", "PYTHONPATH", "IMAGE", "HCQ2", "AMD_DISABLE_SDMA")
+        inherited = {name: value for name, value in os.environ.items() if name not in own}
         return inherited | {
             "PYTHONPATH": os.pathsep.join((str(self.tinygrad), str(SOURCES))),
             "CC": str(compiler),
             "XDG_CACHE_HOME": str(self.scratch / "cache"),
+            "TEST_TIMEOUT": str(TEST_TIMEOUT),
             **suite.environment,
         }
 
     def virtual_environment(self, suite: Suite, report: Path) -> dict[str, str]:
         """Return the environment with the virtual device under tinygrad."""
-        base = self.environment(suite) | {"DEV": "QCOM:IR3"}
-        return shim_environment(base, self.device, report=str(report))
+        count = MOCK_CARDS if is_amd(self.device) else 1
+        return shim_environment(self.environment(suite), self.device, count=count, report=str(report))
 
     def run(self, suite: Suite, environment: Mapping[str, str]) -> Run:
         """Run pytest on a suite."""
@@ -192,11 +238,14 @@ class Runner:
                 )
             outcomes = read_results(results)
             if "node down" in (text := log.read_text()):
-                print(
-                    f"a process of {suite.path} died; the end of its output:\n{text[-20000:]}",
-                    file=sys.stderr,
-                )
+                print(f"a process of {suite.path} died:\n{last_words(text)}", file=sys.stderr)
             return outcomes
+
+
+def last_words(text: str) -> str:
+    """Return what the dying process printed: the report of Python's fault handler, or else the end of all."""
+    at = text.find("Fatal Python error")
+    return text[-20000:] if at < 0 else text[max(0, at - 4000) : at + 8000]
 
 
 def cpu_seconds() -> float:
@@ -230,7 +279,10 @@ def _outcome(case: ElementTree.Element) -> Outcome:
 
 
 def differences(
-    suite: str, reference: Mapping[str, Outcome], virtual: Mapping[str, Outcome]
+    suite: str,
+    reference: Mapping[str, Outcome],
+    virtual: Mapping[str, Outcome],
+    known: Sequence[Known] = KNOWN,
 ) -> list[Difference]:
     """Return every test that did not end the same way."""
     missing = Outcome("absent", 0.0)
@@ -239,7 +291,7 @@ def differences(
         expected, got = reference.get(test, missing), virtual.get(test, missing)
         if expected.result != got.result:
             message = got.message or expected.message
-            why = reason(suite, test, expected.result, got.result)
+            why = reason(suite, test, expected.result, got.result, known)
             out.append(Difference(suite, test, expected.result, got.result, message, why))
     return out
 
@@ -259,18 +311,28 @@ def add_reports(path: Path) -> dict[str, float]:
 
 def show(c: Comparison) -> None:
     """Print a comparison."""
-    print(f"\n{c.suite}: {SUITES[c.suite].path} {dict(SUITES[c.suite].environment) or ''}")
-    print(f"  CPU      {c.reference}")
+    print(f"\n{c.suite}: {c.path}")
+    print(f"  {c.against:8} {c.reference}")
     print(f"  virtual  {c.virtual}  {c.device}")
     for d in c.differences:
         mark, why = ("  ", d.reason) if d.reason else ("! ", d.message)
-        print(f"  {mark}{d.test}: CPU {d.reference}, virtual {d.virtual}: {why}")
+        print(f"  {mark}{d.test}: {c.against} {d.reference}, virtual {d.virtual}: {why}")
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(list(arguments))
     if options.tinygrad is None:
         print("no tinygrad checkout: give --tinygrad PATH or set TINYGRAD", file=sys.stderr)
+        return 2
+    known = suites_of(options.device)
+    if unknown := [name for name in options.suites if name not in known]:
+        print(
+            f"no suite {', '.join(unknown)} for {options.device}; there are {', '.join(known)}",
+            file=sys.stderr,
+        )
+        return 2
+    if is_amd(options.device) and "LLVM_PATH" not in os.environ:
+        print("LLVM_PATH names no libLLVM, which tinygrad's mock compiles with", file=sys.stderr)
         return 2
     scratch = Path(options.scratch or tempfile.mkdtemp(prefix="ringfence-suite-"))
     scratch.mkdir(parents=True, exist_ok=True)
@@ -284,7 +346,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     started = time.monotonic()
     comparisons = []
-    for name in options.suites or DEFAULT:
+    for name in options.suites or default_suites(options.device):
         comparisons.append(runner.compare(name))
         show(comparisons[-1])
     total = time.monotonic() - started
@@ -316,10 +378,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reuse-reference",
         action="store_true",
-        help="take the CPU's outcomes of the last run from --scratch",
+        help="take the outcomes of tinygrad's device from the last run with this --scratch",
     )
     parser.add_argument("--json", metavar="FILE", help="also write the results to FILE")
-    parser.add_argument("suites", nargs="*", choices=[*SUITES, []], help=f"default: {' '.join(DEFAULT)}")
+    parser.add_argument(
+        "suites",
+        nargs="*",
+        help=f"default: {' '.join(DEFAULT)}; for AMD chips {' '.join(DEFAULT_AMD)}",
+    )
     return parser
 
 

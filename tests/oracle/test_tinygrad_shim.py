@@ -1,4 +1,4 @@
-"""tinygrad's own tests end on a virtual Adreno as on its CPU device, or the reason is known."""
+"""tinygrad's own tests end on a virtual GPU as on a device of tinygrad, or the reason is known."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from pathlib import Path
 
 import pytest
 from run_tinygrad_suite import (
+    AMD_SUITES,
     DEFAULT,
+    DEFAULT_AMD,
     SUITES,
     Comparison,
     Difference,
     Outcome,
     Runner,
+    default_suites,
     differences,
     read_results,
+    suites_of,
 )
-from tinygrad_differences import KNOWN, reason
+from tinygrad_differences import KNOWN, KNOWN_AMD, Known, reason
 
 conformance = [
     pytest.mark.conformance,
@@ -29,10 +33,19 @@ conformance = [
 ]
 
 
-@pytest.fixture(scope="module", params=DEFAULT)
+DEVICES = ("virtual:a630", "virtual:gfx1100")
+
+
+@pytest.fixture(
+    scope="module", params=[(device, name) for device in DEVICES for name in default_suites(device)], ids=str
+)
 def comparison(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    runner = Runner(Path(os.environ["TINYGRAD"]).resolve(), tmp_path_factory.getbasetemp())
-    return runner.compare(request.param)
+    device, name = request.param
+    if device == "virtual:gfx1100" and "LLVM_PATH" not in os.environ:
+        pytest.skip("LLVM_PATH names no libLLVM, which tinygrad's mock compiles with")
+    scratch = tmp_path_factory.getbasetemp() / device.partition(":")[2]
+    scratch.mkdir(exist_ok=True)
+    return Runner(Path(os.environ["TINYGRAD"]).resolve(), scratch, device).compare(name)
 
 
 class TestOnBothDevices:
@@ -74,13 +87,22 @@ def test_one_failed_subtest_fails_its_test(tmp_path: Path) -> None:
     assert read_results(results) == {"T.a": Outcome("failed", 0.0, "bad")}
 
 
-def test_a_reason_holds_for_the_change_that_it_was_given_for() -> None:
-    for known in KNOWN:
+@pytest.mark.parametrize("table", [KNOWN, KNOWN_AMD], ids=["a630", "gfx1100"])
+def test_a_reason_holds_for_the_change_that_it_was_given_for(table: tuple[Known, ...]) -> None:
+    for known in table:
         test = known.tests.replace("*", "x")
         suite = known.suites.replace("*", "ops")
-        assert reason(suite, test, known.reference, known.virtual) == known.reason
-        assert reason(suite, test, known.reference, "absent") == ""
+        assert reason(suite, test, known.reference, known.virtual, table) == known.reason
+        assert reason(suite, test, known.reference, "absent", table) == ""
 
 
 def test_suites_that_run_by_default_exist() -> None:
     assert set(DEFAULT) <= set(SUITES)
+    assert set(DEFAULT_AMD) <= set(AMD_SUITES)
+
+
+def test_each_family_has_suites_and_differences_of_its_own() -> None:
+    assert suites_of("virtual:a630?strict=0") is SUITES
+    assert suites_of("virtual:gfx1101") is AMD_SUITES
+    assert reason("hcq", "TestHCQ.test_copy", "passed", "skipped") == ""
+    assert reason("hcq", "TestHCQ.test_copy", "passed", "skipped", KNOWN_AMD)
