@@ -308,6 +308,19 @@ class Device:
             label=label or "",
         )
 
+    def import_buffer(self, buffer: Buffer, label: str | None = None) -> Buffer:
+        """Return a buffer of another device as a buffer of this one, without a copy: both map the memory.
+
+        It is foreign to this device. Either device may be closed, and either buffer freed, first: the memory
+        lives until the last of them lets go. Devices do not wait for each other: before one uses what the
+        other writes, wait for the other's :class:`Submission`. The CPU waits for both by itself
+        (:meth:`Buffer.numpy`).
+
+        AMD only, for GPUs behind the same KFD: memory of the host (``cache="cached"``) can always be shared,
+        VRAM where the kernel has peer-to-peer access. :class:`LeaseError` if it cannot be.
+        """
+        return self._driver.import_buffer(buffer, label=label or "")
+
     def copy(
         self,
         destination: Buffer | NDArray[Any] | Parameter,

@@ -298,6 +298,18 @@ class ComputeDevice:
         whole = Buffer(self.memory, mapping)
         return whole if dtype is None else whole.offset_view(0, dtype=dtype, shape=shape)
 
+    def import_buffer(self, buffer: Buffer, *, label: str = "") -> Buffer:
+        """Return a buffer of another device as one of this; see
+        :meth:`ringfence.api.Device.import_buffer`.
+        """
+        self._check_open()
+        name = label or buffer.label
+        if buffer.freed:
+            raise LeaseError(f"{buffer!r} was freed, or its device is closed")
+        mapping = self.memory.share(buffer.mapping, label=name)
+        whole = Buffer(self.memory, mapping, label=name)
+        return whole.offset_view(buffer.offset, buffer.nbytes, dtype=buffer.dtype, shape=buffer.shape)
+
     def _staging_memory(self, nbytes: int) -> Buffer:
         return Buffer(self.memory, self._pages("staging", CacheMode.CACHED, nbytes))
 

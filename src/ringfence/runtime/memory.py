@@ -63,7 +63,8 @@ class Mapping:
     ``None`` if the CPU cannot reach it. ``handle`` and ``map_bytes`` belong to the backend. ``last_use`` is
     the timeline value of the last GPU work that names this mapping, ``visible`` the one up to which CPU
     caches were invalidated. ``space`` is the device memory that accepts the mapping in commands, ``None``
-    once it was freed.
+    once it was freed. ``sharers`` is one list for all devices that map the same memory, empty if only one
+    does.
     """
 
     gpu_address: int
@@ -82,6 +83,7 @@ class Mapping:
     views: int = 0
     released: bool = False
     marks: list[UseMark] = field(default_factory=list)
+    sharers: list[tuple[Memory, Mapping]] = field(default_factory=list)
 
     @property
     def use(self) -> int:
@@ -110,6 +112,11 @@ class MemoryBackend(Protocol):
         self, pointer: int, nbytes: int, *, writable: bool, may_be_gpu_address: bool, label: str
     ) -> Mapping:
         """Return CPU memory of this process mapped into the GPU."""
+
+    def share(self, mapping: Mapping, home: MemoryBackend, *, label: str) -> Mapping:
+        """Return memory of another device, whose backend is ``home``, mapped into the GPU;
+        :class:`LeaseError` if it cannot be. What is shared is freed with the last device that releases it.
+        """
 
     def release(self, mapping: Mapping) -> None:
         """Take the mapping away from the GPU. Foreign memory is left alone."""
@@ -233,6 +240,27 @@ class Memory:
             mapping.owner = owner
             return self._adopt(mapping)
 
+    def share(self, source: Mapping, *, label: str = "") -> Mapping:
+        """Return memory of another device mapped into this one too; :class:`LeaseError` if it cannot be."""
+        home, mark = source.space, UseMark()
+        if home is None:
+            raise LeaseError(f"{label!r} was freed, or its device is closed")
+        if home is self or any(memory is self for memory, _ in source.sharers):
+            raise LeaseError(f"{label!r} is memory of this device already")
+        home.pin(source, mark)
+        try:
+            with self._lock:
+                self.reap()
+                mapping = self._backend.share(source, home._backend, label=label)
+                mapping.owner = source.owner
+                if not source.sharers:
+                    source.sharers.append((home, source))
+                mapping.sharers = source.sharers
+                mapping.sharers.append((self, mapping))
+                return self._adopt(mapping)
+        finally:
+            home.unpin(source, mark)
+
     def _adopt(self, mapping: Mapping) -> Mapping:
         mapping.space = self
         self._live[id(mapping)] = mapping
@@ -310,12 +338,17 @@ class Memory:
 
     def _release(self, mapping: Mapping) -> None:
         # If the kernel refuses, the mapping stays in _live (with its owner), and close() tries once more.
-        if not mapping.released:
-            self._backend.release(mapping)
-            mapping.released = True
+        self._take_away(mapping)
         self._backend.unmap(mapping)
         mapping.owner = None
         del self._live[id(mapping)]
+
+    def _take_away(self, mapping: Mapping) -> None:
+        if not mapping.released:
+            self._backend.release(mapping)
+            mapping.released = True
+            if mapping.sharers:
+                mapping.sharers.remove((self, mapping))
 
     def close(self) -> None:
         """Release everything; the GPU must have stopped. Memory that a view still shows is unmapped with the
@@ -341,9 +374,7 @@ class Memory:
 
     def _close_one(self, mapping: Mapping) -> None:
         try:
-            if not mapping.released:
-                self._backend.release(mapping)
-                mapping.released = True
+            self._take_away(mapping)
         finally:
             if not mapping.views:
                 self._backend.unmap(mapping)
@@ -376,10 +407,22 @@ class Memory:
                     gone.owner = None
 
     def wait(self, mapping: Mapping, timeout: float | None = None) -> None:
-        """Wait until the GPU has finished with the mapping, and let the CPU see what it wrote."""
+        """Wait until every GPU has finished with the mapping, and let the CPU see what it wrote."""
         use = mapping.use
         self._completion.wait(use, timeout)
         self.make_visible(mapping, use)
+        if mapping.sharers:
+            self.wait_for_others(mapping, timeout)
+
+    def wait_for_others(self, mapping: Mapping, timeout: float | None = None) -> None:
+        """Wait until the other devices that map the same memory have finished with it."""
+        for memory, other in tuple(mapping.sharers):
+            if memory is not self:
+                memory.wait_for(other, timeout)
+
+    def wait_for(self, mapping: Mapping, timeout: float | None = None) -> None:
+        """Wait until the GPU has finished with the mapping."""
+        self._completion.wait(mapping.use, timeout)
 
     def make_visible(self, mapping: Mapping, use: int) -> None:
         """Drop stale CPU cache lines of a mapping that finished GPU work up to ``use`` may have written."""
@@ -554,7 +597,7 @@ class Buffer:
         dtype: np.dtype[Any] = np.dtype(np.uint8) if self.dtype is None else self.dtype
         shape = self.shape if self.shape is not None else (self.nbytes // dtype.itemsize,)
         out: NDArray[Any] = np.empty(shape, dtype)
-        staging = self._staging()
+        staging = self._staging(timeout)
         if staging is not None:
             staging.read(self, out.ctypes.data, timeout)
         else:
@@ -577,7 +620,7 @@ class Buffer:
             raise LaunchError(
                 f"{self!r} cannot take an array of shape {source.shape}, which has {source.nbytes} bytes"
             )
-        staging = self._staging()
+        staging = self._staging(timeout)
         if staging is not None:
             staging.write(self, source.ctypes.data, timeout)
             return
@@ -636,10 +679,14 @@ class Buffer:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0  # kDLCPU: the pointer that is handed out is a CPU address
 
-    def _staging(self) -> Transfers | None:
+    def _staging(self, timeout: float | None) -> Transfers | None:
         """Return what must copy, ``None`` if the CPU reaches the memory (or nothing does)."""
         self._check_alive()
-        return self._handle.memory.staging if self.mapping.cache is CacheMode.DEVICE else None
+        if self.mapping.cache is not CacheMode.DEVICE:
+            return None
+        if self.mapping.sharers:
+            self._handle.memory.wait_for_others(self.mapping, timeout)
+        return self._handle.memory.staging
 
     def _readable(self, timeout: float | None) -> int:
         self._check_alive()

@@ -9,9 +9,11 @@ import mmap
 import numpy as np
 import pytest
 
+from ringfence.errors import PortError
 from ringfence.hardware.amd import kfd
 from ringfence.hardware.amd.kfd import AllocFlags
 from ringfence.hardware.amd.pm4 import Opcode
+from ringfence.hardware.amd.topology import NODES_ROOT
 from ringfence.virtual.machine import LiveObjects, Machine
 from virtual.amd.client import (
     GTT,
@@ -241,6 +243,29 @@ def test_memory_of_one_gpu_can_be_mapped_on_another():
         assert one.map(buffer.handle, one.gpu_id, two.gpu_id).n_success == 2
         Queue(two).run(write(buffer.address, 5))
         assert buffer.u32() == 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "large_bar", "reached"),
+    [(AllocFlags.VRAM, True, True), (AllocFlags.VRAM, False, False), (GTT, False, True)],
+)
+def test_vram_of_another_gpu_is_reached_with_a_large_bar(flags: int, large_bar: bool, reached: bool):
+    with Machine(("gfx1100", "gfx1100"), executor_factory=FakeExecutor, large_bar=large_bar) as machine:
+        one = Client(machine)
+        two = Client(machine, 1, beside=one)
+        memory = one.alloc(PAGE, flags | kfd.AllocFlags.WRITABLE, va_addr=machine.reserve(PAGE))
+        for node, peer in ((1, 2), (2, 1)):
+            link = f"{NODES_ROOT}/{node}/p2p_links/0/properties"
+            if large_bar:
+                assert f"node_to {peer}\n" in machine.read_text(link)
+            else:
+                with pytest.raises(PortError):
+                    machine.read_text(link)
+        if reached:
+            assert one.map(memory.handle, two.gpu_id).n_success == 1
+        else:
+            with refused(errno.EINVAL, "no large BAR"):
+                one.map(memory.handle, two.gpu_id)
 
 
 def test_memory_that_a_gpu_does_not_map_is_not_there_for_it():

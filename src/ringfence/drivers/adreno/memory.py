@@ -8,7 +8,7 @@ import errno
 from ringfence.errors import LaunchError, LeaseError, PortError
 from ringfence.hardware.adreno import kgsl
 from ringfence.port import Port
-from ringfence.runtime.memory import CacheMode, Mapping, Ownership
+from ringfence.runtime.memory import CacheMode, Mapping, MemoryBackend, Ownership
 
 PAGE = 1 << kgsl.PAGE_SHIFT
 MAX_BYTES = kgsl.MAX_OBJECT_BYTES & -PAGE
@@ -118,6 +118,10 @@ class KgslMemory:
             label=label,
             handle=request.gpuaddr,
         )
+
+    def share(self, mapping: Mapping, home: MemoryBackend, *, label: str) -> Mapping:
+        """:class:`LeaseError`: KGSL contexts do not map each other's memory here."""
+        raise LeaseError(f"{label!r} belongs to another device, and memory of KGSL is not shared here")
 
     # ----- giving back ----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import math
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +159,14 @@ def supported(gpu: Gpu) -> Target:
 # ----- what a process shares ----------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class SharedMemory:
+    """Memory that several devices map: how many still do, and how many may still use the CPU's mapping."""
+
+    gpus: int = 1
+    addresses: int = 1
+
+
 @dataclass(slots=True, eq=False)
 class KfdProcess:
     """What all devices of a port share: the descriptor of ``/dev/kfd``, the render nodes, the event page."""
@@ -173,6 +182,9 @@ class KfdProcess:
     lost: bool = False
     """Whether a GPU was reset: the kernel accepts nothing more, the next device needs a new process."""
     event_gpus: set[int] = field(default_factory=set)
+    shared: dict[int, SharedMemory] = field(default_factory=dict)
+    """Memory that more than one device maps or has mapped, by address."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def leave(self, port: Port) -> None:
         """A device of the port was closed. The last one takes the process with it, if the kernel can make a

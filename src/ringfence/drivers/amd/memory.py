@@ -10,9 +10,9 @@ from ringfence.errors import LeaseError, PortError
 from ringfence.hardware.amd import kfd
 from ringfence.hardware.amd.kfd import AllocFlags
 from ringfence.port import Port
-from ringfence.runtime.memory import CacheMode, Mapping, Ownership
+from ringfence.runtime.memory import CacheMode, Mapping, MemoryBackend, Ownership
 
-from .kfd import Gpu, KfdProcess
+from .kfd import Gpu, KfdProcess, SharedMemory
 
 PAGE = kfd.PAGE_BYTES
 LARGE_PAGE = 2 << 20
@@ -37,6 +37,7 @@ class KfdMemory:
 
     def __init__(self, port: Port, process: KfdProcess, gpu: Gpu) -> None:
         self._port = port
+        self._process = process
         self._fd = process.fd
         self._render_fd = process.render_fd(port, gpu)
         self._gpu = gpu
@@ -133,6 +134,43 @@ class KfdMemory:
             map_bytes=span,
         )
 
+    def share(self, mapping: Mapping, home: MemoryBackend, *, label: str) -> Mapping:
+        """Return memory of another GPU of the process mapped into this one, at the same address.
+
+        :class:`LeaseError` if it is foreign, or if this GPU cannot reach the other's VRAM (EINVAL).
+        """
+        if not isinstance(home, KfdMemory) or home._process is not self._process:
+            raise LeaseError(f"{label!r} is memory of a device that is not behind the same KFD")
+        if not mapping.handle:
+            raise LeaseError(f"{label!r} is a foreign address: import it here, with may_be_gpu_address=True")
+        start = mapping.gpu_address & -PAGE
+        with self._process.lock:
+            if mapping.released:
+                raise LeaseError(f"{label!r} was freed, or its device is closed")
+            try:
+                self._map(mapping.handle)
+            except PortError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                raise LeaseError(
+                    f"{label!r} cannot be mapped into {self._gpu}: GPUs reach each other's VRAM only where "
+                    "the kernel has peer-to-peer access and the owner a large BAR; share memory of the host "
+                    f"instead (cache='cached'): {error}"
+                ) from error
+            shared = self._process.shared.setdefault(start, SharedMemory())
+            shared.gpus += 1
+            shared.addresses += 1
+        return Mapping(
+            gpu_address=mapping.gpu_address,
+            nbytes=mapping.nbytes,
+            host_address=mapping.host_address,
+            ownership=Ownership.FOREIGN,
+            cache=mapping.cache,
+            label=label,
+            handle=mapping.handle,
+            map_bytes=mapping.map_bytes,
+        )
+
     def _map(self, handle: int) -> None:
         request = kfd.MAP_MEMORY_TO_GPU(
             handle=handle, device_ids_array_ptr=ctypes.addressof(self._ids), n_devices=len(self._ids)
@@ -142,27 +180,43 @@ class KfdMemory:
     # ----- giving back ----------------------------------------------------------------------------
 
     def release(self, mapping: Mapping) -> None:
-        """Take the mapping away from the GPU and free it; foreign memory is left alone."""
-        if mapping.ownership is Ownership.FOREIGN:
+        """Take the mapping away from the GPU, and free it unless another GPU maps it. A foreign address that
+        was not mapped is left alone.
+        """
+        if not mapping.handle:
             return
         request = kfd.UNMAP_MEMORY_FROM_GPU(
             handle=mapping.handle,
             device_ids_array_ptr=ctypes.addressof(self._ids),
             n_devices=len(self._ids),
         )
-        self._port.ioctl(self._fd, request)
-        self._free(mapping.handle)
+        with self._process.lock:
+            self._port.ioctl(self._fd, request)
+            shared = self._process.shared.get(mapping.gpu_address & -PAGE)
+            if shared is None or shared.gpus == 1:
+                self._free(mapping.handle)
+            if shared is not None:
+                shared.gpus -= 1
 
     def unmap(self, mapping: Mapping) -> None:
-        """Give the address range back: of imported memory only the GPU's, the CPU's is its owner's.
+        """Give the address range back, unless another device uses it: of imported memory only the GPU's, the
+        CPU's is its owner's.
 
         A range that the kernel did not release stays reserved, since the GPU may still map it.
         """
-        if mapping.map_bytes and mapping.released:
-            self._port.munmap(mapping.gpu_address & -PAGE, mapping.map_bytes)
-            mapping.map_bytes = 0
-            if mapping.ownership is Ownership.DEVICE:
-                mapping.host_address = None
+        if not (mapping.map_bytes and mapping.released):
+            return
+        start = mapping.gpu_address & -PAGE
+        with self._process.lock:
+            shared = self._process.shared.get(start)
+            if shared is not None:
+                shared.addresses -= 1
+            if shared is None or not shared.addresses:
+                self._process.shared.pop(start, None)
+                self._port.munmap(start, mapping.map_bytes)
+        mapping.map_bytes = 0
+        if mapping.ownership is not Ownership.HOST:
+            mapping.host_address = None
 
     def _free(self, handle: int) -> None:
         self._port.ioctl(self._fd, kfd.FREE_MEMORY_OF_GPU(handle=handle))

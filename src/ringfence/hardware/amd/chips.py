@@ -154,6 +154,7 @@ class AmdChip:
         location_id: int = 0x0300,
         unique_id: int = 0,
         io_links: int = 1,
+        p2p_links: int = 0,
         caches: int = 0,
     ) -> NodeProperties:
         """Return the topology node of this chip as the kernel would show it."""
@@ -162,7 +163,7 @@ class AmdChip:
             mem_banks_count=1,
             caches_count=caches,
             io_links_count=io_links,
-            p2p_links_count=0,
+            p2p_links_count=p2p_links,
             simd_id_base=_SIMD_ID_BASE,
             max_waves_per_simd=self.max_waves_per_simd,
             lds_size_in_kb=self.lds_kib,

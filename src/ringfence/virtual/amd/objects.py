@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.hardware.amd import kfd
 from ringfence.hardware.amd.kfd import AllocFlags
-from ringfence.virtual.amd.topology import Card
+from ringfence.virtual.amd.topology import Card, can_reach
 from ringfence.virtual.checks import Refused
 from ringfence.virtual.memory import PAGE, AddressSpace, Backing, BadAddress, ImportedPages, Range, round_up
 
@@ -204,6 +204,9 @@ class ObjectTable:
         """Map an object on a card; nothing to do if it is."""
         if card.index in entry.maps:
             return
+        local = entry.flags & (AllocFlags.VRAM | AllocFlags.DOORBELL | AllocFlags.MMIO_REMAP)
+        if local and not can_reach(card, entry.card):
+            raise Refused(errno.EINVAL, f"{entry.card.name} has no large BAR: {card.name} cannot reach it")
         end = entry.address + entry.size
         if entry.address % PAGE or not kfd.GPUVM_APERTURE_BASE <= entry.address <= end <= GPUVM_END:
             raise Refused(

@@ -66,6 +66,7 @@ def make_cards(chips: Sequence[AmdChip], memory_bytes: int, large_bar: bool) -> 
             render_minor=FIRST_RENDER_MINOR + index,
             location_id=(_FIRST_BUS + index) << 8,
             unique_id=0x5246_0000_0000_0000 + index + 1,
+            p2p_links=len(chips) - 1 if large_bar else 0,
         )
         gpu_id = _gpu_id(node, taken)
         taken.add(gpu_id)
@@ -87,7 +88,7 @@ def system_tree(cards: Sequence[Card]) -> dict[str, str]:
     files = {f"{TOPOLOGY_ROOT}/{path}": text for path, text in system_files().items()}
     files |= _below(f"{NODES_ROOT}/0", _cpu_node(cards))
     for card in cards:
-        files |= _below(f"{NODES_ROOT}/{card.index + 1}", _gpu_node(card))
+        files |= _below(f"{NODES_ROOT}/{card.index + 1}", _gpu_node(card, cards))
         files |= _below(drm_device_root(card.node.drm_render_minor), _pci_device(card))
     files[f"{MODULE_PATH}/parameters/ppfeaturemask"] = "0xffff3fff\n"
     return files
@@ -110,7 +111,8 @@ def _cpu_node(cards: Sequence[Card]) -> dict[str, str]:
     )
 
 
-def _gpu_node(card: Card) -> dict[str, str]:
+def _gpu_node(card: Card, cards: Sequence[Card]) -> dict[str, str]:
+    peers = [other for other in cards if other is not card and can_reach(other, card)]
     heap = HeapType.FB_PUBLIC if card.large_bar else HeapType.FB_PRIVATE
     banks = [
         replace(bank, heap_type=heap, size_in_bytes=card.memory_bytes) for bank in card.chip.memory_banks()
@@ -121,11 +123,19 @@ def _gpu_node(card: Card) -> dict[str, str]:
         name=card.chip.name,
         memory_banks=banks,
         io_links=[_link(card.index + 1, 0)],
+        p2p_links=[_link(card.index + 1, peer.index + 1, 2 * _PCIE_WEIGHT) for peer in peers],
     )
 
 
-def _link(source: int, target: int) -> IoLink:
-    return IoLink(IoLinkType.PCIEXPRESS, 0, 0, source, target, weight=_PCIE_WEIGHT)
+def can_reach(card: Card, owner: Card) -> bool:
+    """Return whether a card can reach another's VRAM: the rule of ``amdgpu_device_is_peer_accessible``, for
+    a kernel with peer-to-peer access.
+    """
+    return card is owner or owner.large_bar
+
+
+def _link(source: int, target: int, weight: int = _PCIE_WEIGHT) -> IoLink:
+    return IoLink(IoLinkType.PCIEXPRESS, 0, 0, source, target, weight=weight)
 
 
 def _pci_device(card: Card) -> dict[str, str]:
