@@ -18,7 +18,7 @@ from virtual.isa.rdna.test_rdna_kernels import CHECKS
 
 pytestmark = [
     pytest.mark.conformance,
-    pytest.mark.skipif(pocl.device() is None, reason="pocl is not installed (Debian: pocl-opencl-icd)"),
+    pytest.mark.skipif(not pocl.installed(), reason="pocl is not installed (Debian: pocl-opencl-icd)"),
 ]
 
 Array = npt.NDArray[Any]
