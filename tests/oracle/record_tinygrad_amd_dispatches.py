@@ -1,7 +1,8 @@
-"""Run expressions with unmodified tinygrad on a virtual gfx1100 and record every program run.
+"""Run expressions with unmodified tinygrad on a virtual AMD GPU and record every program run.
 
 A script of its own: tinygrad reads its settings (``DEV``) when it is imported. The file named by the first
-argument gets a pickled list of :class:`Launch`.
+argument gets a pickled list of :class:`Launch`, the second names the chip. The programs of chips other than
+gfx1100 are not executed, only their launches count.
 """
 
 from __future__ import annotations
@@ -69,10 +70,31 @@ def state_of(machine: Any, registers: Any, dispatch: Any) -> State:
     )
 
 
-def main(path: str) -> None:
+class NoExecutor:
+    """Runs nothing."""
+
+    def prepare(self, dispatches: Any) -> None:
+        pass
+
+    def run(self, dispatch: Any, memory: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def make_machine(chip: str, mode: Any = "inline") -> Any:
+    """Return a machine with one GPU, which executes programs if it can."""
+    from ringfence.virtual.machine import Machine
+
+    return Machine((chip,), mode=mode, executor_factory=None if chip == "gfx1100" else NoExecutor)
+
+
+def main(path: str, chip: str) -> None:
     from ringfence.virtual import shim
 
     session = shim.install("virtual:gfx1100")
+    session._machine = make_machine(chip, "async")
     launches: list[Launch] = []
     watch(launches)
     machine = session.machine
@@ -169,4 +191,4 @@ def spill(a: Any) -> None:
 if __name__ == "__main__":
     import record_tinygrad_amd_dispatches  # again, under the name that the reader of the pickle knows it by
 
-    record_tinygrad_amd_dispatches.main(sys.argv[1])
+    record_tinygrad_amd_dispatches.main(*sys.argv[1:])

@@ -93,13 +93,13 @@ def compile_opencl(
     source: str,
     *,
     arch: str = "gfx1100",
-    wave: int = 32,
+    wave: int | None = None,
     defines: Mapping[str, str | int] | None = None,
     options: Sequence[str] = (),
     optimization: int = 3,
     name: str = "kernel.cl",
 ) -> bytes:
-    """Return the code object of OpenCL C.
+    """Return the code object of OpenCL C, for waves of 32 or 64 lanes (default: what the GPU prefers).
 
     The same arguments give the same bytes. Divisions and square roots are correctly rounded and denormals
     kept, which ``options`` (of ``clang -cc1``, such as ``-cl-fast-relaxed-math``) can change. ``defines`` are
@@ -107,11 +107,11 @@ def compile_opencl(
 
     Raises :class:`CompileError` with clang's or lld's messages; functions that do not exist are named first.
     """
-    if wave not in (32, 64):
-        raise ValueError(f"a wave has 32 or 64 lanes, not {wave}")
+    lanes = _wave_choice(arch, wave)
+    features = () if lanes is None else ("-target-feature", f"+wavefrontsize{lanes}")
     language = [
         *("-target-cpu", arch, "-x", "cl", "-cl-std=CL2.0", f"-mcode-object-version={CODE_OBJECT}"),
-        *("-target-feature", f"+wavefrontsize{wave}", f"-O{optimization}", "-w", "-fvisibility=hidden"),
+        *(*features, f"-O{optimization}", "-w", "-fvisibility=hidden"),
         *("-mrelocation-model", "pic", "-pic-level", "2"),
         *("-cl-fp32-correctly-rounded-divide-sqrt", "-fno-caret-diagnostics", *options),
     ]
@@ -128,7 +128,7 @@ def compile_llvm_ir(
     text: str,
     *,
     arch: str = "gfx1100",
-    wave: int = 32,
+    wave: int | None = None,
     features: Sequence[str] = (),
     passes: bool = False,
     optimization: int = 3,
@@ -145,7 +145,9 @@ def compile_llvm_ir(
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    given = (f"+wavefrontsize{wave}", f"-wavefrontsize{96 - wave}", *features)
+    lanes = _wave_choice(arch, wave)
+    wave_features = () if lanes is None else (f"+wavefrontsize{lanes}", f"-wavefrontsize{96 - lanes}")
+    given = (*wave_features, *features)
     machine = binding.Target.from_triple(TRIPLE).create_target_machine(
         cpu=arch, features=",".join(given), opt=optimization, reloc="pic"
     )
@@ -162,6 +164,17 @@ def compile_llvm_ir(
     except RuntimeError as error:
         raise CompileError(f"LLVM could not compile {name}: {error}") from error
     return link([unlinked], what=name)
+
+
+def _wave_choice(arch: str, wave: int | None) -> int | None:
+    """Return how many lanes a wave gets; ``None`` on gfx9, where there is nothing to choose."""
+    if wave not in (None, 32, 64):
+        raise ValueError(f"a wave has 32 or 64 lanes, not {wave}")
+    if arch.startswith("gfx9"):
+        if wave == 32:
+            raise CompileError(f"a wave has 64 lanes on {arch}, not 32")
+        return None
+    return wave or 32
 
 
 @cache

@@ -169,12 +169,13 @@ class Machine:
     ``devices`` names chips. Adreno chips are ``/dev/kgsl-3d0``, ``/dev/kgsl-3d1``, ...; AMD chips are
     ``/dev/dri/renderD128``, ``/dev/dri/renderD129``, ... behind one ``/dev/kfd``. ``executor_factory`` makes
     what runs programs, one for all (default: the JIT of :mod:`ringfence.virtual.isa` for each instruction
-    set). ``coherent`` makes memory imported through KGSL coherent with the CPU's caches, as on a platform
-    with I/O coherence: the machine maintains them itself around every submission and program, as it always
-    does for KFD. ``memory_bytes`` is what a process can allocate on a device, ``hang_timeout`` the time
-    without progress after which a GPU counts as hung (a program may run 30 times as long on the host, and an
-    AMD queue may wait as long for a client that is not waiting itself). ``large_bar`` lets the CPU reach all
-    memory of AMD cards. Async mode always uses the real clock.
+    set); with one, there can also be AMD chips whose commands are modelled but whose machine code is not
+    executed here. ``coherent`` makes memory imported through KGSL coherent with the CPU's caches, as on a
+    platform with I/O coherence: the machine maintains them itself around every submission and program, as it
+    always does for KFD. ``memory_bytes`` is what a process can allocate on a device, ``hang_timeout`` the
+    time without progress after which a GPU counts as hung (a program may run 30 times as long on the host,
+    and an AMD queue may wait as long for a client that is not waiting itself). ``large_bar`` lets the CPU
+    reach all memory of AMD cards. Async mode always uses the real clock.
 
     ``on_dispatch``, if set, is called with the state of the command processor and the program run before
     each program, with the machine's lock: it must not call the machine. While it is set, programs run in the
@@ -216,6 +217,7 @@ class Machine:
         self.random = random.Random(seed)
         self.steps = 0
         self.runnable = 0  # engines that could do something when the last step began
+        self.custom_executor = executor_factory is not None
         self._executor_factory = executor_factory
         self._executors: dict[Isa, Executor] = {}
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ import pytest
 
 from ringfence.errors import PackageError
 from ringfence.hardware.amd.code_object import PAGE, load_code_object
+from ringfence.hardware.amd.elf import MACHINES
 from ringfence.hardware.amd.metadata import Argument, ArgumentKind, KernelMetadata, Metadata
 from tests.hardware.amd.elfwriter import (
     ALLOC,
@@ -24,6 +25,7 @@ from tests.hardware.amd.elfwriter import (
     Part,
 )
 from tests.hardware.amd.elfwriter import kernel_object as written
+from tests.oracle.llvm import assemble_object
 
 KERNEL = KernelMetadata(
     name="k",
@@ -95,10 +97,16 @@ class TestHeader:
         with pytest.raises(PackageError, match="has 20 bytes, less than an ELF header"):
             load_code_object(written().write()[:20])
 
-    @pytest.mark.parametrize(("flags", "arch"), [(0x41, "gfx1100"), (0x54C, "gfx942"), (0x4E, "gfx1201")])
+    @pytest.mark.parametrize(("flags", "arch"), [(0x41, "gfx1100"), (0x4C, "gfx942"), (0x4E, "gfx1201")])
     def test_the_architecture_comes_from_the_flags(self, flags: int, arch: str) -> None:
-        loaded = load_code_object(written(flags=flags).write())
-        assert (loaded.arch, loaded.flags) == (arch, flags)
+        loaded = load_code_object(assemble_object("s_endpgm", cpu=arch))
+        assert (loaded.arch, loaded.flags & 0xFF) == (arch, flags)
+
+    @pytest.mark.parametrize("arch", ["gfx90a", "gfx1030"])
+    def test_what_no_device_here_has_is_refused_by_name(self, arch: str) -> None:
+        machine = {name: number for number, name in MACHINES.items()}[arch]
+        with pytest.raises(PackageError, match=f"cannot be used here: .*{arch}"):
+            load_code_object(written(flags=machine).write())
 
     def test_the_version_comes_from_the_abi(self) -> None:
         assert [load_code_object(written(abi=abi).write()).version for abi in (2, 3, 4)] == [4, 5, 6]

@@ -20,6 +20,8 @@ from ringfence.hardware.amd.descriptor import (
     KernelDescriptor,
     unpack_descriptor,
 )
+from ringfence.hardware.amd.registers import registers_for
+from ringfence.hardware.amd.topology import target_from_arch
 from ringfence.hardware.fields import Word
 from tests.hardware.amd.elfwriter import DESCRIPTOR
 from tests.oracle.llvm import assemble_object
@@ -116,12 +118,41 @@ def test_sizes_are_those_of_the_directives() -> None:
     assert sizes == (1000, 48, 24)
 
 
-@pytest.mark.parametrize(("count", "wave", "expected"), [(1, 32, 8), (9, 32, 16), (24, 32, 24), (9, 64, 12)])
-def test_registers_are_allocated_in_granules(count: int, wave: int, expected: int) -> None:
-    granule = 8 if wave == 32 else 4
-    rsrc1 = RSRC1.pack(GRANULATED_WORKITEM_VGPR_COUNT=(count - 1) // granule)
-    descriptor = replace(DESCRIPTOR, rsrc1=rsrc1, properties=1 << 10 if wave == 32 else 0)
-    assert (descriptor.wave, descriptor.vgprs) == (wave, expected)
+GENERATIONS = {
+    "gfx942": {
+        "accum_offset 8": ("COMPUTE_PGM_RSRC3", "ACCUM_OFFSET", 1),
+        "tg_split 1": ("COMPUTE_PGM_RSRC3", "TG_SPLIT", 1),
+    },
+    "gfx950": {
+        "accum_offset 12": ("COMPUTE_PGM_RSRC3", "ACCUM_OFFSET", 2),
+        "fp16_overflow 1": ("COMPUTE_PGM_RSRC1", "FP16_OVFL", 1),
+    },
+    "gfx1201": {
+        "inst_pref_size 200": ("COMPUTE_PGM_RSRC3", "INST_PREF_SIZE", 200),
+        "round_robin_scheduling 1": ("COMPUTE_PGM_RSRC1", "WG_RR_EN", 1),
+    },
+}
+
+
+@pytest.mark.parametrize("arch", GENERATIONS)
+def test_descriptors_of_other_generations_have_their_own_bits(arch: str) -> None:
+    lines = [".text", "k:", "s_endpgm", ".rodata", ".p2align 6", ".amdhsa_kernel k"]
+    lines += [f".amdhsa_{line}" for line in GENERATIONS[arch]]
+    lines += [".amdhsa_user_sgpr_kernarg_segment_ptr 1", ".amdhsa_next_free_vgpr 16"]
+    lines += [".amdhsa_next_free_sgpr 16", ".end_amdhsa_kernel"]
+    descriptor = load_code_object(assemble_object("\n".join(lines), cpu=arch)).kernel("k").descriptor
+    assert descriptor.wave == (32 if arch == "gfx1201" else 64)
+    words = {"COMPUTE_PGM_RSRC1": descriptor.rsrc1, "COMPUTE_PGM_RSRC3": descriptor.rsrc3}
+    registers = registers_for(target_from_arch(arch))
+    for register, field, value in GENERATIONS[arch].values():
+        assert registers[register].get(words[register], field) == value, field
+
+
+def test_a_bit_of_another_generation_is_refused() -> None:
+    split = replace(DESCRIPTOR, rsrc1=0, rsrc3=1 << 16)
+    assert unpack_descriptor(split.pack(), target=(9, 4, 2)) == split
+    with pytest.raises(PackageError, match="RSRC3 0x10000 has bits 0x10000 without meaning on gfx1100"):
+        unpack_descriptor(split.pack())
 
 
 def test_user_sgprs_follow_each_other_in_the_order_of_the_properties() -> None:

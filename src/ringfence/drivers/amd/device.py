@@ -25,7 +25,7 @@ from ringfence.runtime.timeline import SLOT_LIMIT
 
 from . import encode
 from .copy_programs import COPY_LOCAL_SIZE, MAX_COPY_ELEMENTS, copy_element_bytes, copy_program
-from .encode import Commands, Scratch
+from .encode import NO_SCRATCH, Commands, Scratch
 from .kfd import (
     RING_BYTES,
     Command,
@@ -75,7 +75,6 @@ class AmdDevice(ComputeDevice):
         super().__init__(port, label or f"kfd:{name}")
         self.gpu: Gpu = choose_gpu(find_gpus(port, visible), name)
         self.target = supported(self.gpu)
-        Commands(self.target)  # refuses what cannot be encoded
         self.properties: NodeProperties = self.gpu.properties
         self._modules: weakref.WeakValueDictionary[bytes, Module] = weakref.WeakValueDictionary()
         process = self.process = process_of(port)
@@ -109,7 +108,7 @@ class AmdDevice(ComputeDevice):
     def _describe(self, priority: int) -> DeviceInfo:
         properties = self.properties
         return DeviceInfo(
-            name=f"{properties.arch} {self.gpu.uuid} at {properties.pci_address}",
+            name=f"{properties.arch} {self.gpu.uuid} at {properties.pci_address}{_dies(properties.xccs)}",
             family="amd",
             interface="kfd",
             chip=properties.arch,
@@ -133,10 +132,10 @@ class AmdDevice(ComputeDevice):
 
     def _no_stack(self) -> Stack:
         mapping = self._pages("no scratch memory", CacheMode.UNCACHED)
-        return Stack(mapping, 0, encode.scratch_dwords(self.target, 0, Scratch(0, 0, 0)))
+        return Stack(mapping, 0, encode.scratch_dwords(self.target, 0, NO_SCRATCH))
 
     def _grow_stack(self, nbytes: int) -> Stack:
-        slots = self.properties.max_slots_scratch_cu * self.properties.cus_per_xcc * self.properties.xccs
+        slots = self.properties.max_slots_scratch_cu * self.properties.cus_per_xcc
         scratch = Scratch.of(self.properties, nbytes // (encode.LANES * slots))
         mapping = self._pages("scratch memory", CacheMode.DEVICE, scratch.nbytes)
         dwords = encode.scratch_dwords(self.target, mapping.gpu_address, scratch)
@@ -229,6 +228,11 @@ class AmdDevice(ComputeDevice):
         count = nbytes // element
         args = destination.offset_view(0, nbytes), source.offset_view(0, nbytes), count
         return program, args, -(-count // COPY_LOCAL_SIZE)
+
+
+def _dies(xccs: int) -> str:
+    """Say that a PM4 queue runs on one compute die (``kfd_mqd_manager_v9.c``, ``pm4_target_xcc``)."""
+    return "" if xccs == 1 else f", one of {xccs} compute dies: all of them need an AQL queue"
 
 
 class AmdPackets:

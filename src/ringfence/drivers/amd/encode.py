@@ -1,4 +1,4 @@
-"""PM4 commands of the compute queue of gfx11 and gfx12: dispatches, barriers, signals, waits, time stamps.
+"""PM4 commands of the compute queue: dispatches, barriers, signals, waits, time stamps.
 
 Order and values of a dispatch's packets are those of tinygrad's ``AMDComputeQueue`` (``ops_amd.py``), except
 that caches are acquired at barriers instead of before every dispatch. Where the registers of a dispatch
@@ -10,20 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ringfence.errors import UnsupportedDevice
 from ringfence.hardware.amd import pm4
-from ringfence.hardware.amd.chips import Generation, Target, generation_of
+from ringfence.hardware.amd.chips import SCRATCH_UNIT, Generation, Target, generation_of
 from ringfence.hardware.amd.pm4 import Opcode
 from ringfence.hardware.amd.registers import RegisterMap, registers_for
-from ringfence.hardware.amd.topology import NodeProperties, arch_name
-from ringfence.hardware.fields import Register
+from ringfence.hardware.amd.topology import NodeProperties
+from ringfence.hardware.fields import Register, Word
 from ringfence.runtime.commands import ALL_BITS, Absolute, Dwords, Local, Payload
 from ringfence.runtime.device import Geometry
 from ringfence.runtime.program import LaunchPlaces
 
 POLL_INTERVAL = 4  # in units of 16 clocks, as tinygrad has it
+ACQUIRE_INTERVAL = 10  # of gfx9's ACQUIRE_MEM, in the same units
 WHOLE_MEMORY = (ALL_BITS, ALL_BITS, 0, 0)  # size and base of an ACQUIRE_MEM for everything
-SCRATCH_UNIT = 256  # bytes; of WAVESIZE on gfx11 and gfx12
 LANES = 64  # a wave's part of scratch memory is counted for 64 lanes, whatever the wave
 
 UNLIKE_TINYGRAD: dict[str, str] = dict.fromkeys(
@@ -33,34 +32,88 @@ UNLIKE_TINYGRAD: dict[str, str] = dict.fromkeys(
 )
 """Registers whose value at a dispatch differs from tinygrad's, and why."""
 
-_FLUSH = pm4.RELEASE_MEM_0.pack(
-    EVENT_TYPE=pm4.Event.CACHE_FLUSH_AND_INV_TS_EVENT,
-    EVENT_INDEX=pm4.ReleaseIndex.END_OF_PIPE,
-    GCR_GLM_WB=1,
-    GCR_GLM_INV=1,
-    GCR_GLV_INV=1,
-    GCR_GL1_INV=1,
-    GCR_GL2_INV=1,
-    GCR_GL2_WB=1,
-    GCR_SEQ=pm4.GcrSeq.FORWARD,
+
+@dataclass(frozen=True, slots=True)
+class _Sync:
+    """What synchronises in a generation.
+
+    ``acquire_all`` is the body of an ACQUIRE_MEM after which everything is visible that the CPU, a copy or
+    another GPU wrote: every level, memory included. ``acquire_shader`` is for what earlier dispatches of this
+    GPU wrote, which share the L2. ``flush`` and ``no_flush`` are first dwords of RELEASE_MEM.
+    """
+
+    acquire_all: tuple[int, ...]
+    acquire_shader: tuple[int, ...]
+    flush: int
+    no_flush: int
+    release: type[Word]
+    wait: type[Word]
+
+
+_END_OF_PIPE = {
+    "EVENT_TYPE": pm4.Event.CACHE_FLUSH_AND_INV_TS_EVENT,
+    "EVENT_INDEX": pm4.ReleaseIndex.END_OF_PIPE,
+}
+_GFX9 = _Sync(
+    acquire_all=(
+        pm4.CP_COHER_CNTL.pack(
+            SH_ICACHE_ACTION_ENA=1,
+            SH_KCACHE_ACTION_ENA=1,
+            TCL1_ACTION_ENA=1,
+            TC_ACTION_ENA=1,
+            TC_WB_ACTION_ENA=1,
+        ),
+        *WHOLE_MEMORY,
+        ACQUIRE_INTERVAL,
+    ),
+    acquire_shader=(
+        pm4.CP_COHER_CNTL.pack(SH_KCACHE_ACTION_ENA=1, TCL1_ACTION_ENA=1),
+        *WHOLE_MEMORY,
+        ACQUIRE_INTERVAL,
+    ),
+    flush=pm4.RELEASE_MEM_0_GFX9.pack(**_END_OF_PIPE, TC_WB_ACTION_EN=1, TC_NC_ACTION_EN=1),
+    no_flush=pm4.RELEASE_MEM_0_GFX9.pack(**_END_OF_PIPE),
+    release=pm4.RELEASE_MEM_1_GFX9,
+    wait=pm4.WAIT_REG_MEM_0_GFX9,
 )
-_NO_FLUSH = pm4.RELEASE_MEM_0.pack(
-    EVENT_TYPE=pm4.Event.CACHE_FLUSH_AND_INV_TS_EVENT, EVENT_INDEX=pm4.ReleaseIndex.END_OF_PIPE
+_GFX11 = _Sync(
+    acquire_all=(
+        0,
+        *WHOLE_MEMORY,
+        0,
+        pm4.GCR_CNTL.pack(
+            GLI_INV=pm4.GliInv.ALL,
+            GLM_WB=1,
+            GLM_INV=1,
+            GLK_WB=1,
+            GLK_INV=1,
+            GLV_INV=1,
+            GL1_INV=1,
+            GL2_INV=1,
+            GL2_WB=1,
+        ),
+    ),
+    acquire_shader=(
+        0,
+        *WHOLE_MEMORY,
+        0,
+        pm4.GCR_CNTL.pack(GLM_WB=1, GLM_INV=1, GLK_WB=1, GLK_INV=1, GLV_INV=1, GL1_INV=1),
+    ),
+    flush=pm4.RELEASE_MEM_0.pack(
+        **_END_OF_PIPE,
+        GCR_GLM_WB=1,
+        GCR_GLM_INV=1,
+        GCR_GLV_INV=1,
+        GCR_GL1_INV=1,
+        GCR_GL2_INV=1,
+        GCR_GL2_WB=1,
+        GCR_SEQ=pm4.GcrSeq.FORWARD,
+    ),
+    no_flush=pm4.RELEASE_MEM_0.pack(**_END_OF_PIPE),
+    release=pm4.RELEASE_MEM_1,
+    wait=pm4.WAIT_REG_MEM_0,
 )
-# What the CPU, a copy or another GPU wrote is visible after this: every level, memory included.
-_ACQUIRE_ALL = pm4.GCR_CNTL.pack(
-    GLI_INV=pm4.GliInv.ALL,
-    GLM_WB=1,
-    GLM_INV=1,
-    GLK_WB=1,
-    GLK_INV=1,
-    GLV_INV=1,
-    GL1_INV=1,
-    GL2_INV=1,
-    GL2_WB=1,
-)
-# What earlier dispatches of this GPU wrote is visible after this: they share the L2.
-_ACQUIRE_SHADER = pm4.GCR_CNTL.pack(GLM_WB=1, GLM_INV=1, GLK_WB=1, GLK_INV=1, GLV_INV=1, GL1_INV=1)
+_SYNC = {Generation.GFX9: _GFX9, Generation.GFX11: _GFX11, Generation.GFX12: _GFX11}
 
 
 class LoadedProgram(Protocol):
@@ -93,10 +146,7 @@ class Commands(Dwords):
     def __init__(self, target: Target) -> None:
         super().__init__()
         self.generation = generation_of(target)
-        if self.generation is Generation.GFX9:
-            raise UnsupportedDevice(
-                f"{arch_name(target)}: commands for several compute dies are not encoded by this version"
-            )
+        self.sync = _SYNC[self.generation]
         self.registers: RegisterMap = registers_for(target)
 
     def packet(self, opcode: Opcode, *payload: Payload) -> int:
@@ -133,13 +183,13 @@ def idle(commands: Commands) -> None:
 
 def acquire(commands: Commands, *, everything: bool) -> None:
     """Let later work see what earlier dispatches wrote, or (``everything``) what anybody did."""
-    caches = _ACQUIRE_ALL if everything else _ACQUIRE_SHADER
-    commands.packet(Opcode.ACQUIRE_MEM, 0, *WHOLE_MEMORY, 0, caches)
+    sync = commands.sync
+    commands.packet(Opcode.ACQUIRE_MEM, *(sync.acquire_all if everything else sync.acquire_shader))
 
 
 def begin(commands: Commands) -> None:
     """Let later work see what the CPU wrote, also through the BAR: that is what flushing the HDP is for."""
-    wait = pm4.WAIT_REG_MEM_0.pack(FUNCTION=pm4.Function.EQ, OPERATION=pm4.WaitOperation.WR_WAIT_WR_REG)
+    wait = commands.sync.wait.pack(FUNCTION=pm4.Function.EQ, OPERATION=pm4.WaitOperation.WR_WAIT_WR_REG)
     request, done = (
         commands.registers.offset(f"BIF_BX_PF0_GPU_HDP_FLUSH_{what}") for what in ("REQ", "DONE")
     )
@@ -166,12 +216,13 @@ def release(
 
     With ``flush`` caches are written back first. ``interrupt`` is what the interrupt that follows carries.
     """
+    sync = commands.sync
     select = pm4.IntSel.NONE if interrupt is None else pm4.IntSel.SEND_INTERRUPT_AFTER_WRITE_CONFIRM
     return (
         commands.packet(
             Opcode.RELEASE_MEM,
-            _FLUSH if flush else _NO_FLUSH,
-            pm4.RELEASE_MEM_1.pack(DATA_SEL=data, INT_SEL=select),
+            sync.flush if flush else sync.no_flush,
+            sync.release.pack(DATA_SEL=data, INT_SEL=select),
             address,
             value,
             0 if interrupt is None else interrupt,
@@ -195,7 +246,7 @@ def interrupt(commands: Commands, slot_address: int, trigger: int) -> None:
 
 def wait(commands: Commands) -> int:
     """Poll memory until it is at least a value (unsigned); return the position of address and value."""
-    test = pm4.WAIT_REG_MEM_0.pack(FUNCTION=pm4.Function.GE, MEM_SPACE=pm4.MemSpace.MEMORY_SPACE)
+    test = commands.sync.wait.pack(FUNCTION=pm4.Function.GE, MEM_SPACE=pm4.MemSpace.MEMORY_SPACE)
     position = commands.packet(Opcode.WAIT_REG_MEM, test, Absolute(0), 0, ALL_BITS, POLL_INTERVAL)
     acquire(commands, everything=True)
     return position + 1
@@ -218,31 +269,35 @@ def indirect_buffer(address: int, nbytes: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Scratch memory for up to ``per_item`` bytes of each work-item, on all of a GPU: ``nbytes`` in all.
+    """Scratch memory for up to ``per_item`` bytes of each work-item, on all of an XCC: ``nbytes`` in all.
 
-    As many waves as can be resident have a place: ``max_slots_scratch_cu`` on every compute unit.
+    As many waves as can be resident have a place: ``max_slots_scratch_cu`` on every compute unit. ``waves``
+    and ``wave_units`` are the fields of TMPRING_SIZE.
     """
 
     per_item: int
     nbytes: int
     waves: int
+    wave_units: int
 
     @classmethod
     def of(cls, gpu: NodeProperties, private_bytes: int) -> Scratch:
         """Return what programs with up to ``private_bytes`` per work-item need."""
-        per_item = -(-private_bytes // (SCRATCH_UNIT // LANES)) * (SCRATCH_UNIT // LANES)
+        generation = generation_of(gpu.target)
+        unit = SCRATCH_UNIT[generation]
+        per_item = -(-private_bytes // (unit // LANES)) * (unit // LANES)
         slots = gpu.max_slots_scratch_cu * gpu.cus_per_xcc
-        return cls(per_item, per_item * LANES * slots * gpu.xccs, slots // gpu.shader_engines)
+        waves = slots if generation is Generation.GFX9 else slots // gpu.shader_engines
+        return cls(per_item, per_item * LANES * slots, waves if per_item else 0, per_item * LANES // unit)
 
-    @property
-    def wave_units(self) -> int:
-        """The part of a wave in units of TMPRING_SIZE.WAVESIZE."""
-        return self.per_item * LANES // SCRATCH_UNIT
+
+NO_SCRATCH = Scratch(0, 0, 0, 0)
 
 
 def max_private_bytes(registers: RegisterMap) -> int:
     """Return the most scratch memory that a work-item can have: what WAVESIZE can say."""
-    return registers["COMPUTE_TMPRING_SIZE"].FIELDS["WAVESIZE"].max * SCRATCH_UNIT // LANES
+    unit = SCRATCH_UNIT[registers.generation]
+    return registers["COMPUTE_TMPRING_SIZE"].FIELDS["WAVESIZE"].max * unit // LANES
 
 
 def scratch_registers(commands: Commands, address: int, scratch: Scratch) -> int:
@@ -252,8 +307,7 @@ def scratch_registers(commands: Commands, address: int, scratch: Scratch) -> int
     """
     shifted = address >> pm4.SHADER_ADDRESS_SHIFT
     position = commands.write("COMPUTE_DISPATCH_SCRATCH_BASE_LO", Absolute(shifted))
-    waves = scratch.waves if scratch.wave_units else 0
-    size = commands.register("COMPUTE_TMPRING_SIZE").pack(WAVES=waves, WAVESIZE=scratch.wave_units)
+    size = commands.register("COMPUTE_TMPRING_SIZE").pack(WAVES=scratch.waves, WAVESIZE=scratch.wave_units)
     commands.write("COMPUTE_TMPRING_SIZE", size)
     return position
 
@@ -280,14 +334,14 @@ def dispatch(commands: Commands, program: LoadedProgram, geometry: Geometry, blo
     commands.write("COMPUTE_PGM_LO", Absolute(program.entry_address >> pm4.SHADER_ADDRESS_SHIFT))
     commands.write("COMPUTE_PGM_RSRC1", rsrc1, rsrc2)
     commands.write("COMPUTE_PGM_RSRC3", rsrc3)
-    stack = scratch_registers(commands, 0, Scratch(0, 0, 0))
+    stack = scratch_registers(commands, 0, NO_SCRATCH)
     commands.write("COMPUTE_RESTART_X", 0, 0, 0)
     _user_data(commands, program, block)
     commands.write("COMPUTE_RESOURCE_LIMITS", 0)
     # COMPUTE_START_X..Z, COMPUTE_NUM_THREAD_X..Z, COMPUTE_PIPELINESTAT_ENABLE, COMPUTE_PERFCOUNT_ENABLE
     local = commands.write("COMPUTE_START_X", 0, 0, 0, *geometry.local, 0, 0) + 3
     initiator = commands.register("COMPUTE_DISPATCH_INITIATOR").pack(
-        COMPUTE_SHADER_EN=1, FORCE_START_AT_000=1, CS_W32_EN=int(program.wave == 32)
+        COMPUTE_SHADER_EN=1, FORCE_START_AT_000=1, **({"CS_W32_EN": 1} if program.wave == 32 else {})
     )
     groups = commands.packet(Opcode.DISPATCH_DIRECT, *geometry.groups, initiator)
     return LaunchPlaces((local, local + 1, local + 2, groups, groups + 1, groups + 2), stack)

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from ringfence.errors import LaunchError, PackageError
 from ringfence.hardware.amd import kfd
+from ringfence.hardware.amd.chips import Generation, generation_of, lds_granule
 from ringfence.hardware.amd.code_object import CodeObject, Kernel
-from ringfence.hardware.amd.descriptor import LDS_GRANULE, PROPERTIES, RSRC1
+from ringfence.hardware.amd.descriptor import PROPERTIES, RSRC1
 from ringfence.hardware.amd.metadata import Argument, ArgumentKind, KernelMetadata
 from ringfence.hardware.amd.topology import NodeProperties
 from ringfence.runtime import program as common
@@ -201,6 +202,7 @@ class Program(common.Program):
 
     def __init__(self, driver: ProgramDriver, module: Module, kernel: Kernel, dynamic_lds_bytes: int) -> None:
         metadata = _checked(kernel, driver.properties, dynamic_lds_bytes)
+        self._target = driver.properties.target
         self.module = module
         self.kernel = kernel
         self.descriptor = descriptor = kernel.descriptor
@@ -320,12 +322,13 @@ class Program(common.Program):
         PRIV is set on gfx11 as tinygrad does: without it the save of a wave's context goes wrong.
         """
         descriptor = self.descriptor
-        return descriptor.rsrc1 | RSRC1.pack(PRIV=1), descriptor.rsrc2, descriptor.rsrc3
+        priv = RSRC1.pack(PRIV=int(generation_of(self._target) is Generation.GFX11))
+        return descriptor.rsrc1 | priv, descriptor.rsrc2, descriptor.rsrc3
 
     @property
     def lds_granules(self) -> int:
         """Return the local memory of a group in units of RSRC2.LDS_SIZE."""
-        return -(-self.lds_bytes // LDS_GRANULE)
+        return -(-self.lds_bytes // lds_granule(self._target))
 
 
 def private_bytes(kernel: Kernel) -> int:
@@ -346,7 +349,8 @@ def _checked(kernel: Kernel, properties: NodeProperties, dynamic_lds: int) -> Ke
             f"kernel {kernel.name!r} wants {', '.join(unsupplied)} in its first registers, which cannot be "
             "supplied here; newer compilers do not ask for it"
         )
-    if descriptor.kernarg_preload:
+    # Where arguments can be preloaded (gfx9), a kernel loads them itself if it starts at its plain entry.
+    if descriptor.kernarg_preload and generation_of(properties.target) is not Generation.GFX9:
         raise PackageError(
             f"kernel {kernel.name!r} wants preloaded arguments, which {properties.arch} has not"
         )

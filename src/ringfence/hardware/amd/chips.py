@@ -64,6 +64,22 @@ def generation_of(target: Target) -> Generation:
     )
 
 
+SCRATCH_UNIT = {Generation.GFX9: 1024, Generation.GFX11: 256, Generation.GFX12: 256}
+"""Bytes of a unit of TMPRING_SIZE.WAVESIZE, which is the scratch memory of a wave of 64 lanes.
+
+WAVES counts the waves of a whole XCC on gfx9, those of one shader engine on gfx11 and gfx12.
+"""
+
+
+def lds_granule(target: Target) -> int:
+    """Return the bytes of a unit of COMPUTE_PGM_RSRC2.LDS_SIZE.
+
+    On gfx950 that is LLVM's value (``getLdsDwGranularity``); tinygrad counts in 512 bytes there, and nobody
+    has tried it for us.
+    """
+    return 1280 if target == (9, 5, 0) else 512
+
+
 def supported_target(gfx_target_version: int) -> Target:
     """Return the target of ``gfx_target_version``; :class:`UnsupportedDevice` names the value otherwise."""
     target = target_from_version(gfx_target_version)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ringfence.errors import PackageError
+from ringfence.errors import PackageError, UnsupportedDevice
+from ringfence.hardware.amd.chips import Target, generation_of
 from ringfence.hardware.amd.descriptor import SIZE, KernelDescriptor, unpack_descriptor
 from ringfence.hardware.amd.elf import LARGEST_IMAGE, ElfFile, RelocationEntry, Section, Symbol, read_elf
 from ringfence.hardware.amd.metadata import KernelMetadata, Metadata, decode_metadata
+from ringfence.hardware.amd.topology import target_from_arch
 
 PAGE = 4096
 PREFETCH = 256
@@ -249,6 +251,16 @@ def _kernels(elf: ElfFile, image: _Image, metadata: Metadata | None) -> Iterator
         raise PackageError(f"the metadata names descriptors that do not exist: {', '.join(sorted(missing))}")
 
 
+def _driven(arch: str) -> Target:
+    """Return the target of an architecture; :class:`PackageError` if its registers are not known here."""
+    try:
+        target = target_from_arch(arch)
+        generation_of(target)
+    except UnsupportedDevice as error:
+        raise PackageError(f"the code object cannot be used here: {error}") from None
+    return target
+
+
 def _kernel(symbol: str, address: int, image: _Image, metadata: KernelMetadata | None) -> Kernel:
     name = metadata.name if metadata else symbol.removesuffix(".kd")
     where = f"descriptor of kernel {name!r}"
@@ -256,7 +268,8 @@ def _kernel(symbol: str, address: int, image: _Image, metadata: KernelMetadata |
         raise PackageError(
             f"the {where} at {address:#x} is outside the image or not aligned to 64; damaged file"
         )
-    descriptor = unpack_descriptor(bytes(image.data[address : address + SIZE]), where=where)
+    data = bytes(image.data[address : address + SIZE])
+    descriptor = unpack_descriptor(data, target=_driven(image.elf.arch), where=where)
     entry = address + descriptor.entry_offset
     if not any(start <= entry < end for start, end in image.code):
         raise PackageError(f"kernel {name!r} starts at {entry:#x}, which is no code; the file is damaged")

@@ -1,7 +1,7 @@
 """The kernel descriptor: the 64 bytes from which a dispatch takes a kernel's registers, sizes and entry.
 
-Source: LLVM ``AMDGPUUsage.rst`` (Kernel Descriptor) and ``AMDHSAKernelDescriptor.h``. The fields of the
-resource words are those of gfx11.
+Source: LLVM ``AMDGPUUsage.rst`` (Kernel Descriptor) and ``AMDHSAKernelDescriptor.h``. The fields that are
+named here are those of gfx11; which bits have a meaning is looked up in the registers of each generation.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from ringfence.errors import PackageError
+from ringfence.hardware.amd.chips import Target
+from ringfence.hardware.amd.registers import registers_for
+from ringfence.hardware.amd.topology import arch_name
 from ringfence.hardware.fields import Word
 
 SIZE = 64
-LDS_GRANULE = 512
-"""Bytes of one unit of ``RSRC2.GRANULATED_LDS_SIZE``."""
 
 
 class RoundMode(IntEnum):
@@ -146,12 +147,6 @@ class KernelDescriptor:
         return 32 if PROPERTIES.get(self.properties, "ENABLE_WAVEFRONT_SIZE32") else 64
 
     @property
-    def vgprs(self) -> int:
-        """Return how many VGPRs are allocated for each lane."""
-        granule = 8 if self.wave == 32 else 4
-        return (RSRC1.get(self.rsrc1, "GRANULATED_WORKITEM_VGPR_COUNT") + 1) * granule
-
-    @property
     def user_sgprs(self) -> dict[str, int]:
         """Return the first SGPR of each enabled property, without the ``ENABLE_SGPR_`` of its name."""
         found, place = {}, 0
@@ -167,8 +162,10 @@ class KernelDescriptor:
         return _LAYOUT.pack(group, private, kernarg, 0, entry, bytes(20), *words, properties, preload, 0)
 
 
-def unpack_descriptor(data: bytes, *, where: str = "kernel descriptor") -> KernelDescriptor:
-    """Return the descriptor in 64 bytes of ``data``.
+def unpack_descriptor(
+    data: bytes, *, target: Target = (11, 0, 0), where: str = "kernel descriptor"
+) -> KernelDescriptor:
+    """Return the descriptor in 64 bytes of ``data``, for GPUs of ``target``.
 
     ``where`` names it in errors. Raises :class:`PackageError` if the length is wrong, a reserved byte or bit
     is set, or the entry is not aligned: the descriptor is damaged or of another generation.
@@ -181,11 +178,17 @@ def unpack_descriptor(data: bytes, *, where: str = "kernel descriptor") -> Kerne
             f"{where} has reserved bytes that are not zero; it is damaged or of another version"
         )
     rsrc3, rsrc1, rsrc2 = words
-    for word, kind in ((rsrc1, RSRC1), (rsrc2, RSRC2), (rsrc3, RSRC3), (properties, PROPERTIES)):
+    known = registers_for(target)
+    for word, kind in (
+        (rsrc1, known["COMPUTE_PGM_RSRC1"]),
+        (rsrc2, known["COMPUTE_PGM_RSRC2"]),
+        (rsrc3, known["COMPUTE_PGM_RSRC3"]),
+        (properties, PROPERTIES),
+    ):
         if unknown := kind.unknown(word):
             raise PackageError(
-                f"{where}: {kind.__name__} {word:#x} has bits {unknown:#x} without meaning on gfx11;"
-                " check the target of the compiler"
+                f"{where}: {kind.__name__} {word:#x} has bits {unknown:#x} without meaning on"
+                f" {arch_name(target)}; check the target of the compiler"
             )
     if entry % 64:
         raise PackageError(f"{where}: the entry offset {entry:#x} is not a multiple of 64; it is damaged")

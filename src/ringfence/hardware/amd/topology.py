@@ -309,6 +309,11 @@ def arch_name(target: tuple[int, int, int]) -> str:
     return f"gfx{major}{minor:x}{stepping:x}"
 
 
+def target_from_arch(name: str) -> tuple[int, int, int]:
+    """Return (major, minor, stepping) of a name as :func:`arch_name` gives it."""
+    return int(name[3:-2]), int(name[-2], 16), int(name[-1], 16)
+
+
 # ----- sub-directories of a node ------------------------------------------------------------------
 
 

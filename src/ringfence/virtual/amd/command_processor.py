@@ -631,6 +631,7 @@ def _dispatch(launch: Launch, program: Program, user: tuple[int, ...]) -> Dispat
         rsrc2=launch.rsrc2,
         wave=launch.wave,
         scratch_bytes=launch.scratch_bytes,
+        lds_bytes=launch.lds_bytes,
     )
 
 

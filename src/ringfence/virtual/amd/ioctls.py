@@ -175,7 +175,7 @@ class Ioctls:
         elif self._process.queues:
             raise Refused(errno.EBUSY, "the process has queues")
         elif argument.xnack_enabled:
-            raise Refused(errno.EPERM, "gfx11 cannot retry page faults")
+            raise Refused(errno.EPERM, "the GPUs of this machine do not retry page faults")
 
     def get_clock_counters(self, argument: kfd.GET_CLOCK_COUNTERS) -> None:
         now = self._machine.clock.now()
@@ -322,7 +322,7 @@ class Ioctls:
             self._machine.notes.unsupported("KFD copy queues", "CREATE_QUEUE answers ENOMEM")
             raise Refused(errno.ENOMEM, "no copy engine has a queue left: they are not modelled")
         if kfd.QUEUE_PERCENTAGE.get(argument.queue_percentage, "PM4_TARGET_XCC"):
-            raise Refused(errno.EINVAL, "the GPU has one XCC: PM4_TARGET_XCC of queue_percentage must be 0")
+            raise Refused(errno.EINVAL, "only XCC 0 has queues: PM4_TARGET_XCC of queue_percentage must be 0")
 
     def _queue(self, number: int, code: int) -> Queue:
         queue = self._process.queues.get(number)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.errors import FaultReport, PortError
 from ringfence.hardware.amd import kfd
+from ringfence.hardware.amd.chips import Generation
 from ringfence.hardware.amd.kfd import AllocFlags, EventType, ResetCause, ResetType
 from ringfence.hardware.amd.pm4 import CLOCK_COUNTER_HZ
 from ringfence.hardware.amd.registers import registers_for
@@ -90,7 +91,12 @@ class Process:
                 card,
                 memory,
                 registers_for(card.chip.target),
-                Programs(memory, self._executable, machine.notes),
+                Programs(
+                    memory,
+                    self._executable,
+                    machine.notes,
+                    known=card.chip.generation is Generation.GFX11,
+                ),
                 machine.faults,
                 lambda: int(machine.clock.now() * CLOCK_COUNTER_HZ),
                 self.events.interrupt,

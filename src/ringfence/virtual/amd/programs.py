@@ -55,10 +55,17 @@ class NotExecutable(MemoryFault):
 
 
 class Programs:
-    """The programs that were run from one address space; ``executable`` tells where there may be some."""
+    """The programs that were run from one address space; ``executable`` tells where there may be some.
 
-    def __init__(self, memory: AddressSpace, executable: Callable[[Range], bool], notes: Notes) -> None:
+    ``known`` says whether the instructions are those of RDNA3. Of others nothing tells where a program ends:
+    it is then all that lies behind its entry, as far as one megabyte.
+    """
+
+    def __init__(
+        self, memory: AddressSpace, executable: Callable[[Range], bool], notes: Notes, *, known: bool = True
+    ) -> None:
         self._memory = memory
+        self._decodes = known
         self._executable = executable
         self._notes = notes
         self._known: dict[tuple[int, int], _Known] = {}
@@ -90,9 +97,9 @@ class Programs:
             raise MemoryFault(entry, False, memory.nearest(entry))
         if not self._executable(inside):
             raise NotExecutable(entry, False, f"{memory.nearest(entry)}, which is not executable")
-        start = max(inside.start, entry - REACH & -PAGE)
+        start = max(inside.start, entry - REACH & -PAGE) if self._decodes else entry
         data = memory.read(start, min(inside.end, entry + REACH) - start)
-        program = _program(data, start, entry - start, wave)
+        program = _program(data, start, entry - start, wave) if self._decodes else Program(data, entry, 0, ())
         self._note_prefetch(program)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()

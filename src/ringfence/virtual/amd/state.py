@@ -2,7 +2,8 @@
 
 A dispatch reads the registers at the moment of its packet. Everything that would make the hardware do
 something this model does not do, or that exceeds what a compute unit has, is an error that names the
-register. Layouts are those of the kernel's ``gc_11_0_3`` headers, limits those of LLVM's ``AMDGPUUsage``.
+register. Layouts are those of the kernel's headers of each generation, limits those of LLVM's
+``AMDGPUUsage`` and of the context save area (``kfd_queue.c``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringfence.hardware.amd.chips import SCRATCH_UNIT, AmdChip, Generation, lds_granule
 from ringfence.hardware.amd.registers import RegisterMap
 from ringfence.virtual.amd.topology import Card
 from ringfence.virtual.checks import BadState
@@ -19,19 +21,17 @@ SH_FIRST = 0x2C00
 SH_COUNT = 0x400
 USER_DATA_COUNT = 16
 UNWRITTEN = 0xDEADBEEF
-SCRATCH_GRANULE = 256  # bytes of WAVESIZE, which counts those of a wave of 64 lanes
-LANES = 64
-LDS_GRANULE = 512
+LANES = 64  # that a wave's part of scratch memory is for
 MAX_WORK_ITEMS = 1024
-LDS_BYTES = 64 << 10  # that one work-group can have
-WAVES_PER_SIMD = 16
 _U32 = 0xFFFFFFFF
 Size = tuple[int, int, int]
 
-# Vector registers of a SIMD for 32 lanes, and how many are handed out at a time.
+# Vector registers of a SIMD for one lane of a wave32 (of a wave64 on gfx9), and how many are handed out at a
+# time.
 _LARGE_FILE = (1536, 24)
 _SMALL_FILE = (1024, 16)
-_LARGE_FILE_VERSIONS = (110000, 110001)
+_GFX9_FILE = (512, 8)
+_LARGE_FILE_TARGETS = ((11, 0, 0), (11, 0, 1), (12, 0, 0), (12, 0, 1))
 
 _NOT_MODELLED = ("ORDERED_APPEND_ENBL", "ORDERED_APPEND_MODE", "TUNNEL_ENABLE", "RESTORE", "AMP_SHADER_EN")
 
@@ -51,6 +51,7 @@ class Launch:
     groups: Size
     local: Size
     user_count: int
+    lds_bytes: int
     scratch_bytes: int = 0
     scratch_base: int = 0
     scratch_total: int = 0
@@ -115,6 +116,7 @@ class _Reader:
         self._sh = registers.sh
         self._card = card
         self._map = declared
+        self._target = card.chip.target
 
     def launch(self, dims: Size, initiator: int) -> Launch:
         self._check_initiator(initiator)
@@ -123,13 +125,14 @@ class _Reader:
         local = self._local()
         groups = self._groups(dims, local, initiator)
         rsrc1, rsrc2 = self._need("COMPUTE_PGM_RSRC1"), self._need("COMPUTE_PGM_RSRC2")
-        self._check_resources(rsrc1, rsrc2, local, wave)
+        self._check_flags(rsrc2)
+        self._check_waves(rsrc1, local, wave)
         entry = self._address("COMPUTE_PGM_LO", "COMPUTE_PGM_HI")
         user = self._field("COMPUTE_PGM_RSRC2", "USER_SGPR", rsrc2)
         if user > USER_DATA_COUNT:
             raise BadState(f"COMPUTE_PGM_RSRC2: USER_SGPR={user}, there are {USER_DATA_COUNT} user registers")
         scratch = self._scratch() if self._field("COMPUTE_PGM_RSRC2", "SCRATCH_EN", rsrc2) else (0, 0, 0)
-        return Launch(entry, rsrc1, rsrc2, wave, groups, local, user, *scratch)
+        return Launch(entry, rsrc1, rsrc2, wave, groups, local, user, self._lds(rsrc2), *scratch)
 
     # ----- single registers -------------------------------------------------------------------
 
@@ -149,7 +152,12 @@ class _Reader:
         return (self._need(high) << 32 | self._need(low)) << 8
 
     def _flag(self, initiator: int, name: str) -> int:
-        return self._field("COMPUTE_DISPATCH_INITIATOR", name, initiator)
+        """Return a bit of the initiator; 0 for one that the generation does not have."""
+        return self._bit("COMPUTE_DISPATCH_INITIATOR", name, initiator)
+
+    def _bit(self, register: str, field: str, value: int) -> int:
+        declared = self._map[register]
+        return declared.get(value, field) if field in declared.FIELDS else 0
 
     # ----- geometry ---------------------------------------------------------------------------
 
@@ -193,15 +201,20 @@ class _Reader:
 
     # ----- resources --------------------------------------------------------------------------
 
-    def _check_resources(self, rsrc1: int, rsrc2: int, local: Size, wave: int) -> None:
-        self._check_flags(rsrc2)
-        lds = self._field("COMPUTE_PGM_RSRC2", "LDS_SIZE", rsrc2) * LDS_GRANULE
-        if lds > LDS_BYTES:
-            raise BadState(f"COMPUTE_PGM_RSRC2: LDS_SIZE asks for {lds} bytes, a group has {LDS_BYTES}")
+    def _lds(self, rsrc2: int) -> int:
+        lds = self._field("COMPUTE_PGM_RSRC2", "LDS_SIZE", rsrc2) * lds_granule(self._target)
+        limit = self._card.chip.lds_bytes
+        if lds > limit:
+            raise BadState(f"COMPUTE_PGM_RSRC2: LDS_SIZE asks for {lds} bytes, a group has {limit}")
+        return lds
+
+    def _check_waves(self, rsrc1: int, local: Size, wave: int) -> None:
+        chip = self._card.chip
         waves = -(-local[0] * local[1] * local[2] // wave)
-        vgprs = (self._field("COMPUTE_PGM_RSRC1", "VGPRS", rsrc1) + 1) * (8 if wave == 32 else 4)
-        wgp = bool(self._field("COMPUTE_PGM_RSRC1", "WGP_MODE", rsrc1))
-        room = resident_waves(self._card.chip.gfx_target_version, vgprs, wave, wgp)
+        granule = 8 if wave == 32 or chip.generation is Generation.GFX9 else 4
+        vgprs = (self._field("COMPUTE_PGM_RSRC1", "VGPRS", rsrc1) + 1) * granule
+        wgp = bool(self._bit("COMPUTE_PGM_RSRC1", "WGP_MODE", rsrc1))
+        room = resident_waves(chip, vgprs, wave, wgp)
         if waves > room:
             raise BadState(
                 f"a work-group of {waves} waves with {vgprs} VGPRs each: {'two CUs' if wgp else 'a CU'} can "
@@ -216,7 +229,7 @@ class _Reader:
             ("COMPUTE_PGM_RSRC3", rsrc3, ("TRAP_ON_START", "TRAP_ON_END", "SHARED_VGPR_CNT")),
         ):
             for field in fields:
-                if set_to := self._field(name, field, value):
+                if set_to := self._bit(name, field, value):
                     raise BadState(f"{name}: {field}={set_to} is not modelled")
 
     def _scratch(self) -> tuple[int, int, int]:
@@ -226,18 +239,27 @@ class _Reader:
         if not size or not waves:
             raise BadState(f"the program uses scratch memory, but {name} has WAVES={waves} WAVESIZE={size}")
         base = self._address("COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_DISPATCH_SCRATCH_BASE_HI")
-        total = size * SCRATCH_GRANULE * waves * self._card.node.shader_engines
-        return size * SCRATCH_GRANULE // LANES, base, total
+        generation = self._card.chip.generation
+        unit = SCRATCH_UNIT[generation]
+        if generation is not Generation.GFX9:
+            waves *= self._card.node.shader_engines
+        return size * unit // LANES, base, size * unit * waves
 
 
 @functools.lru_cache(256)
-def resident_waves(gfx_target_version: int, vgprs: int, wave: int, wgp: bool) -> int:
+def resident_waves(chip: AmdChip, vgprs: int, wave: int, wgp: bool) -> int:
     """Return how many waves of one work-group with so many VGPRs a CU (or a WGP, two of them) can hold."""
-    registers, granule = _LARGE_FILE if gfx_target_version in _LARGE_FILE_VERSIONS else _SMALL_FILE
-    if wave == LANES:
+    registers, granule = _register_file(chip)
+    if wave != chip.wave_front_size:
         registers, granule = registers // 2, granule // 2
     allocated = -(-vgprs // granule) * granule
-    return min(WAVES_PER_SIMD, registers // allocated) * (4 if wgp else 2)
+    return min(chip.max_waves_per_simd, registers // allocated) * chip.simd_per_cu * (2 if wgp else 1)
+
+
+def _register_file(chip: AmdChip) -> tuple[int, int]:
+    if chip.generation is Generation.GFX9:
+        return _GFX9_FILE
+    return _LARGE_FILE if chip.target in _LARGE_FILE_TARGETS else _SMALL_FILE
 
 
 def _by(sizes: Sequence[int]) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringfence.errors import LaunchError
+from ringfence.hardware.amd.chips import lds_granule
 from ringfence.virtual.isa.rdna.unit import UNUSED, Unit, initial_mode
 
-LDS_GRANULE = 512  # bytes of a unit of rsrc2.LDS_SIZE
+LDS_GRANULE = lds_granule((11, 0, 0))  # bytes of a unit of rsrc2.LDS_SIZE
 MAX_USER = 16  # registers that a dispatch can load before the wave starts
 MAX_WORK_ITEMS = 1024
 
