@@ -107,10 +107,10 @@ def test_a_kernel_may_be_numbered(cli, code_object):
 
 def test_code_of_another_instruction_set_is_not_disassembled(cli, code_object):
     data = bytearray(code_object.read_bytes())
-    data[E_FLAGS] = 0x4C
+    data[E_FLAGS] = 0x4E
     code_object.write_bytes(data)
     result = cli("inspect", code_object, "--disassemble", "saxpy")
-    assert result.status == 1 and "gfx942" in result.err and "gfx11" in result.err
+    assert result.status == 1 and "gfx1201" in result.err and "gfx11" in result.err
 
 
 def test_an_adreno_program_blob(cli, tmp_path):

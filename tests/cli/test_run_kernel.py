@@ -228,7 +228,7 @@ def test_auto_falls_back_to_the_chip_that_the_file_is_for(cli, saxpy):
 def test_auto_without_a_virtual_chip_says_so(cli, saxpy):
     if Path("/dev/kfd").exists():
         pytest.skip("this machine has a KFD node, so auto does not fall back")
-    refused(cli("run", _for_machine(saxpy, 0x4C), *LAUNCH), "no virtual gfx942")
+    refused(cli("run", _for_machine(saxpy, 0x4E), *LAUNCH), "no virtual gfx1201")
 
 
 # ----- what it refuses ------------------------------------------------------------------------------

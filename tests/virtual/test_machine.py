@@ -41,7 +41,7 @@ def test_unknown_devices_modes_and_clocks_are_refused():
     with pytest.raises(UnsupportedDevice, match="gfx9999"):
         machine(devices=("gfx9999",))
     with pytest.raises(UnsupportedDevice, match="no virtual gfx942: only gfx11"):
-        machine(devices=("gfx942",))
+        Machine(devices=("gfx942",))
     with pytest.raises(UnsupportedDevice, match="'usb'"):
         machine(devices=("usb",))
     with pytest.raises(ValueError, match="'inline' or 'async'"):
