@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ringfence.drivers.adreno.device import AdrenoDevice, look
-from ringfence.errors import CompileError, DeviceLost, RingfenceError, UnsupportedDevice
+from ringfence.errors import CompileError, DeviceLost, RingfenceError, UnsupportedDevice, WaitTimeout
 from ringfence.hardware.adreno.chips import chip_from_id
 from ringfence.hardware.adreno.kgsl import DEVICE_PATH
 from ringfence.port import Port
@@ -58,11 +58,11 @@ class Device:
         self,
         driver: ComputeDevice,
         name: str,
-        on_close: Callable[[], None] | None = None,
+        machine: Machine | None = None,
         port: Port | None = None,
     ) -> None:
         self._driver = driver
-        self._on_close = on_close
+        self._machine = machine
         self._port = port if port is not None else driver.port
         self.name = name
         # Calls of launch() go to the driver directly: passing everything on takes a twentieth of a launch.
@@ -81,9 +81,9 @@ class Device:
         try:
             self._driver.close(timeout)
         finally:
-            on_close, self._on_close = self._on_close, None
-            if on_close is not None:
-                on_close()
+            machine, self._machine = self._machine, None
+            if machine is not None:
+                machine.close()
 
     def __enter__(self) -> Device:
         return self
@@ -94,11 +94,16 @@ class Device:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        interrupted = error is not None and not isinstance(error, Exception)
+        if interrupted and self._machine is not None:
+            self._machine.cancel()
         try:
-            self.close()
-        except DeviceLost:
-            if error is None:
-                raise  # else the block already fails, for that very reason as a rule
+            self.close(timeout=0 if interrupted else None)
+        except (DeviceLost, WaitTimeout) as failure:
+            # A block that already fails does so for that very reason as a rule; one that is interrupted, as
+            # by KeyboardInterrupt, must not wait.
+            if error is None or (isinstance(failure, WaitTimeout) and not interrupted):
+                raise
 
     def __repr__(self) -> str:
         return f"<Device {self.name!r}: {self.info.name}{', closed' if self._driver.closed else ''}>"
@@ -431,7 +436,7 @@ def _open_virtual(wanted: VirtualSpec, name: str, options: dict[str, Any]) -> De
     except BaseException:
         machine.close()
         raise
-    return Device(driver, name, machine.close)
+    return Device(driver, name, machine)
 
 
 def make_machine(wanted: VirtualSpec) -> Machine:

@@ -60,6 +60,11 @@ class Executor(Protocol):
 
 
 @runtime_checkable
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+@runtime_checkable
 class Closeable(Protocol):
     def close(self) -> None: ...
 
@@ -87,8 +92,8 @@ class Engine(Protocol):
     def step(self) -> Job | None:
         """Do a little work."""
 
-    def crashed(self, text: str) -> None:
-        """A step or job raised an exception, which is a bug in the virtual device: fail what was running."""
+    def abort(self, report: FaultReport) -> bool:
+        """Fail what a step or job was doing that raised an exception; return whether it did anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +277,12 @@ class Machine:
             device, handle = self._descriptor(fd, f"close({fd})")
             del self._descriptors[fd]
             device.close(handle)
+
+    def cancel(self) -> None:
+        """Stop programs that run, and whatever is launched later: their devices are lost."""
+        for executor in self._each_executor():
+            if isinstance(executor, Cancellable):
+                executor.cancel()
 
     def __enter__(self) -> Machine:
         return self
@@ -521,6 +532,9 @@ class Machine:
 
         return RdnaExecutor(strict=self.strict, hang_seconds=SLOWER * self.hang_timeout)
 
+    def _each_executor(self) -> list[Executor]:
+        return list({id(each): each for each in self._executors.values()}.values())
+
     def _runnable(self) -> list[Engine]:
         return [engine for device in self.devices for engine in device.engines if engine.ready()]
 
@@ -546,7 +560,12 @@ class Machine:
             if job is not None:
                 job.done(self._run(job))
         except Exception:
-            engine.crashed(traceback.format_exc())
+            report = FaultReport("internal", f"the virtual GPU has a bug:\n{traceback.format_exc()}")
+            if not engine.abort(report):
+                raise
+        except BaseException as error:  # such as KeyboardInterrupt
+            engine.abort(FaultReport("hang", f"the program was interrupted by {type(error).__name__}"))
+            raise
 
     def _run(self, job: Job) -> FaultReport | None:
         translated = self._translate_seconds()
@@ -637,6 +656,8 @@ class Machine:
                 return
             self._closed = True
             self._changed.notify_all()
+        self.cancel()
+        with self._lock:
             while self._stepping:  # another client's call is running a program
                 self._changed.wait()
         if self._thread is not None:
@@ -646,7 +667,7 @@ class Machine:
             for device, handle in self._descriptors.values():
                 device.close(handle)
             self._descriptors.clear()
-        for executor in {id(each): each for each in self._executors.values()}.values():
+        for executor in self._each_executor():
             if isinstance(executor, Closeable):
                 executor.close()
 

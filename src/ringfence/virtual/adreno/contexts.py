@@ -169,14 +169,12 @@ class Ring:
             self.fail(failure.report)
             return None
 
-    def crashed(self, text: str) -> None:
+    def abort(self, report: FaultReport) -> bool:
         if self._execution is None:
-            raise RuntimeError(f"a ring without work crashed:\n{text}")
-        report = FaultReport(
-            "internal", f"the virtual GPU has a bug:\n{text}", packet=self._execution.where()
-        )
+            return False
         self._in_program = False
-        self._lose(report)
+        self._lose(dataclasses.replace(report, packet=self._execution.where()))
+        return True
 
     # ----- execution --------------------------------------------------------------------------
 
@@ -359,5 +357,5 @@ class HangDetector:
                 ring.hang()
         return None
 
-    def crashed(self, text: str) -> None:
-        raise RuntimeError(f"the hang detector crashed:\n{text}")
+    def abort(self, report: FaultReport) -> bool:
+        return False

@@ -211,6 +211,12 @@ class Events:
         try:
             done = _condition(waiters, bool(argument.wait_for_all))
             result = self._sleep(waiters, done, argument.timeout)
+        except (
+            KeyboardInterrupt
+        ):  # the next wait is told, as by the kernel if a signal ends this one (kfd_events.c)
+            for waiter in waiters:
+                waiter.event.signalled |= waiter.activated and waiter.event.auto_reset
+            raise
         finally:
             for waiter in waiters:
                 if waiter in waiter.event.waiters:

@@ -127,10 +127,10 @@ class QueueEngine:
         self._stopped_at = self._machine.clock.now() if stopped else None
         return None
 
-    def crashed(self, text: str) -> None:
+    def abort(self, report: FaultReport) -> bool:
         self._in_program = False
-        where = self.queue.processor.where()
-        self._fail(FaultReport("internal", f"the virtual GPU has a bug:\n{text}", packet=where), None)
+        self._fail(dataclasses.replace(report, packet=self.queue.processor.where()), None)
+        return True
 
     # ----- execution --------------------------------------------------------------------------
 
@@ -243,5 +243,5 @@ class HangDetector:
                 engine.hang()
         return None
 
-    def crashed(self, text: str) -> None:
-        raise RuntimeError(f"the hang detector crashed:\n{text}")
+    def abort(self, report: FaultReport) -> bool:
+        return False

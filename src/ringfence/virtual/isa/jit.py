@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import queue
 import struct
 import subprocess
 import sys
@@ -170,6 +171,8 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+        self._lock = threading.Lock()
 
     def compile(self, request: Request) -> Compiled:
         process = self._start()
@@ -191,9 +194,21 @@ class _Worker:
         return reply.compiled
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = subprocess.Popen(WORKER_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        return self._process
+        with self._lock:
+            if self._killed:
+                raise WorkerDied("the compiler process was stopped", internal=True)
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    WORKER_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+            return self._process
+
+    def kill(self) -> None:
+        """End the process whatever it does, from another thread; it is not started again."""
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -210,28 +225,35 @@ class Pool:
     def __init__(self, workers: int | None = None) -> None:
         count = workers or os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="ringfence-jit")
-        self._local = threading.local()
-        self._workers: list[_Worker] = []
+        self._workers = [_Worker() for _ in range(count)]
+        self._free = queue.SimpleQueue[_Worker]()
+        for worker in self._workers:
+            self._free.put(worker)
 
     def submit(self, request: Request, keep: Callable[[Compiled], None]) -> Future[Compiled]:
         """Return a future of the compiled program, which ``keep`` has seen, or of :class:`CompileError`."""
         return self._threads.submit(self._compile, request, keep)
 
     def _compile(self, request: Request, keep: Callable[[Compiled], None]) -> Compiled:
-        worker = getattr(self._local, "worker", None)
-        if worker is None:
-            worker = self._local.worker = _Worker()
-            self._workers.append(worker)
-        compiled: Compiled = worker.compile(request)
+        worker = self._free.get_nowait()  # there are as many as threads
+        try:
+            compiled = worker.compile(request)
+        finally:
+            self._free.put(worker)
         keep(compiled)
         return compiled
+
+    def cancel(self) -> None:
+        """Kill the processes: what they compile fails, and so does what waits for them."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers:
+            worker.kill()
 
     def close(self) -> None:
         """Finish what is running and end the processes."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             worker.close()
-        self._workers.clear()
 
 
 def read_frame(stream: IO[bytes]) -> bytes | None:
@@ -306,6 +328,10 @@ class Cache:
                 self.statistics.seconds += float(compiled.meta.get("milliseconds", 0)) / 1e3
 
         return self._pool.submit(request, keep)
+
+    def cancel(self) -> None:
+        """Kill the worker processes; what they compile fails."""
+        self._pool.cancel()
 
     def close(self) -> None:
         """End the worker processes."""

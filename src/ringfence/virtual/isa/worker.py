@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -42,7 +43,8 @@ def answer(data: bytes) -> jit.Reply:
 
 
 def main() -> None:
-    """Serve requests until the input ends."""
+    """Serve requests until the input ends. What an interrupt from the keyboard means, the client decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = sys.stdout.buffer
     while (data := jit.read_frame(sys.stdin.buffer)) is not None:
         jit.write_frame(output, msgspec.msgpack.encode(answer(data)))

@@ -24,7 +24,16 @@ from ringfence.virtual.isa.ir3 import constants, images
 from ringfence.virtual.isa.ir3.dispatch import VEC4_BYTES, Dispatch
 from ringfence.virtual.isa.ir3.translate import VERSION
 from ringfence.virtual.isa.ir3.unit import Unit
-from ringfence.virtual.isa.launch import Bytes, Watchdog, Words, aligned, context, field
+from ringfence.virtual.isa.launch import (
+    ANOTHER_PART,
+    Bytes,
+    Watchdog,
+    Words,
+    aligned,
+    call_all,
+    context,
+    field,
+)
 from ringfence.virtual.memory import AddressSpace
 
 CONSTANT_BYTES = 4096
@@ -41,7 +50,7 @@ _FAULTS = {
     simt.FAULT_SHARED: ("memory", "local memory access beyond the configured size"),
     simt.FAULT_PRIVATE: ("memory", "private memory access beyond the configured size or not aligned"),
     simt.FAULT_BARRIER: ("bad state", "barrier reached by only some fibers of a wave"),
-    simt.FAULT_HANG: ("hang", "the program was still looping when the watchdog stopped it"),
+    simt.FAULT_HANG: ("hang", "the program had not ended when it was stopped: "),
     simt.FAULT_IMAGE: ("memory", "texel of an image that is not mapped"),
     simt.FAULT_ALIGNMENT: ("memory", "atomic access that is not aligned to 4 bytes"),
     simt.FAULT_RELATIVE: ("bad state", "register or constant index outside its file"),
@@ -164,6 +173,11 @@ class Executor:
             return launch.run()
         finally:
             self._watchdog.disarm()
+
+    def cancel(self) -> None:
+        """Stop what is running or being translated, from another thread; nothing runs afterwards."""
+        self._watchdog.cancel()
+        self._cache.cancel()
 
     def close(self) -> None:
         """End worker processes and threads."""
@@ -311,7 +325,7 @@ class _Launch:
         if threads == 1:
             codes = [self.program.entry(contexts[0].ctypes.data)]
         else:
-            codes = list(self.executor._pool.map(self._call, contexts))
+            codes = call_all(self.executor._pool, self.executor._watchdog, self._call, contexts)
         executed = sum(field(words, "executed") for words in contexts)
         self.executor.instructions += executed / WAVE_FIBERS
         reports = [self._report(c) for c, code in zip(contexts, codes) if code != simt.DONE]
@@ -321,12 +335,14 @@ class _Launch:
     def _call(self, words: Words) -> int:
         code = int(self.program.entry(words.ctypes.data))
         if code != simt.DONE:
-            self.executor._watchdog.flag[0] = 1
+            self.executor._watchdog.stop(ANOTHER_PART)
         return code
 
     def _report(self, words: Words) -> FaultReport:
         number, pc, address = (field(words, f"fault_{name}") for name in ("kind", "pc", "address"))
         kind, message = _FAULTS[number]
+        if number == simt.FAULT_HANG:
+            message += self.executor._watchdog.why
         return FaultReport(
             kind,
             message,

@@ -21,7 +21,16 @@ import numpy as np
 from ringfence.errors import CompileError, FaultReport
 from ringfence.hardware.amd.rdna import UnknownInstruction, decode
 from ringfence.virtual.isa import jit, simt
-from ringfence.virtual.isa.launch import Bytes, Watchdog, Words, aligned, context, field
+from ringfence.virtual.isa.launch import (
+    ANOTHER_PART,
+    Bytes,
+    Watchdog,
+    Words,
+    aligned,
+    call_all,
+    context,
+    field,
+)
 from ringfence.virtual.isa.rdna.dispatch import Dispatch
 from ringfence.virtual.isa.rdna.translate import VERSION
 from ringfence.virtual.isa.rdna.unit import Unit
@@ -39,7 +48,7 @@ _FAULTS = {
     simt.FAULT_MEMORY_WRITE: ("memory", "write to memory that is not mapped for writing"),
     simt.FAULT_SHARED: ("memory", "access beyond the local memory of the work-group"),
     simt.FAULT_PRIVATE: ("memory", "access beyond the private memory of the work-item"),
-    simt.FAULT_HANG: ("hang", "the program was still looping, or halted, when the watchdog stopped it"),
+    simt.FAULT_HANG: ("hang", "the program had not ended when it was stopped: "),
     simt.FAULT_ILLEGAL: ("illegal instruction", "the program ran into something that is no instruction"),
     simt.FAULT_JUMP: ("illegal instruction", "jump to an address where no code begins"),
     simt.FAULT_TRAP: ("bad state", "s_trap without a trap handler; the address is the trap id"),
@@ -165,6 +174,11 @@ class Executor:
         finally:
             self._watchdog.disarm()
 
+    def cancel(self) -> None:
+        """Stop what is running or being translated, from another thread; nothing runs afterwards."""
+        self._watchdog.cancel()
+        self._cache.cancel()
+
     def close(self) -> None:
         """End worker processes and threads."""
         self._cache.close()
@@ -240,7 +254,7 @@ class _Launch:
         if threads == 1:
             codes = [self.program.entry(contexts[0].ctypes.data)]
         else:
-            codes = list(self.executor._pool.map(self._call, contexts))
+            codes = call_all(self.executor._pool, self.executor._watchdog, self._call, contexts)
         self.executor.instructions += sum(field(words, "executed") for words in contexts)
         reports = [self._report(c) for c, code in zip(contexts, codes, strict=True) if code != simt.DONE]
         reports.sort(key=lambda r: r.kind == "hang")  # a thread stopped for another's fault looks like a hang
@@ -249,12 +263,14 @@ class _Launch:
     def _call(self, words: Words) -> int:
         code = int(self.program.entry(words.ctypes.data))
         if code != simt.DONE:
-            self.executor._watchdog.flag[0] = 1
+            self.executor._watchdog.stop(ANOTHER_PART)
         return code
 
     def _report(self, words: Words) -> FaultReport:
         number, pc, address = (field(words, f"fault_{name}") for name in ("kind", "pc", "address"))
         kind, message = _FAULTS[number]
+        if number == simt.FAULT_HANG:
+            message += self.executor._watchdog.why
         instruction = None
         if pc == NO_PC:
             pc = 0
