@@ -10,6 +10,7 @@ import pytest
 
 from ringfence.errors import FaultReport
 from ringfence.virtual.isa.rdna.executor import Executor
+from ringfence.virtual.isa.rdna.flow import LONGEST_BLOCK
 from virtual.isa.rdna.harness import (
     ARGUMENTS,
     CODE,
@@ -47,6 +48,34 @@ def results(executor: Executor, lines: Sequence[str], count: int = 32, **changes
 def scalar(register: str = "s10") -> list[str]:
     """Return code that stores a scalar as the result of every lane."""
     return [f"v_mov_b32 v2, {register}", "global_store_b32 v1, v2, s[4:5]"]
+
+
+# --- blocks ---
+
+
+@pytest.mark.parametrize("scalars", [False, True], ids=["vectors", "scalars and flags"])
+def test_a_program_without_branches_may_be_long(amd: Executor, scalars: bool) -> None:
+    """It is cut into pieces, between which registers, SCC and VCC go through memory."""
+    count = 2 * LONGEST_BLOCK
+    if scalars:
+        again = ["s_addc_u32 s10, s10, s11", "s_xor_b32 s11, s11, s10"]
+        lines = ["s_mov_b32 s10, 1", "s_mov_b32 s11, 0xdeadbeef", "s_cmp_eq_u32 s0, s0"]
+        lines += [*again * (count // 2), *scalar()]
+        first, second, carry = 1, 0xDEADBEEF, 1
+        for _ in range(count // 2):
+            first = (first + second + carry) & 0xFFFFFFFF
+            second ^= first
+            carry = int(second != 0)
+        expected = np.full(32, first, np.uint32)
+    else:
+        again = ["v_mad_u32_u24 v4, v3, 3, v4", "v_xor_b32 v3, v4, v3"]
+        lines = ["v_mov_b32 v4, 0", *again * (count // 2), "global_store_b32 v1, v3, s[4:5]"]
+        value, total = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
+        for _ in range(count // 2):
+            total = (value & np.uint32(0xFFFFFF)) * np.uint32(3) + total
+            value = total ^ value
+        expected = value
+    assert (results(amd, lines) == expected).all()
 
 
 # --- branches ---

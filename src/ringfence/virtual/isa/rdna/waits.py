@@ -12,44 +12,72 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from ringfence.hardware.amd.rdna import Instruction, Operand
 from ringfence.virtual.isa.jit import TranslationError
 from ringfence.virtual.isa.rdna.effects import read_halves, scalar_bits, vector_bits, written_halves
-from ringfence.virtual.isa.rdna.flow import Block, Flow
+from ringfence.virtual.isa.rdna.flow import Flow
 
 VM, LGKM = "vmcnt", "lgkmcnt"
 OLDEST = 64  # no counter counts so far
 VECTOR_LOADS = ("global", "scratch", "mubuf")
-
-Key = tuple[str, int, int]  # ("s" or "v", number of the register, half of a VGPR)
+VECTORS = 256  # registers: scalar ones count from 0, the halves of VGPRs from here
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A result under way: producer, counter, operations begun since, whether such results keep order."""
+    """A result under way: its producer, the number of its operation, whether such results keep order.
+
+    The operations of a counter are numbered from the start of a block: those that began before it have
+    negative numbers.
+    """
 
     producer: Instruction
-    counter: str
-    age: int
+    number: int
     ordered: bool
 
 
-Pending = dict[tuple[Key, str], Flight]
+Pending = dict[str, dict[int, Flight]]  # by counter and register
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an instruction does as far as waits go.
+
+    ``waits`` are the counters that it waits for and how many operations it lets be under way, ``counters``
+    those that count it.
+    """
+
+    instruction: Instruction
+    waits: tuple[tuple[str, int], ...]
+    counters: tuple[str, ...]
+    ordered: bool
+    read: tuple[int, ...]
+    written: tuple[int, ...]
+
+    @classmethod
+    def of(cls, i: Instruction, wave: int) -> Self:
+        ordered = i.format != "smem" and not _is_message(i)
+        return cls(
+            i, tuple(_waits(i)), _counters(i), ordered, tuple(_read(i, wave)), tuple(_written(i, wave))
+        )
 
 
 def check(flow: Flow, wave: int, entry: int) -> None:
     """Raise :class:`TranslationError` at the first use of a register for which nothing waited."""
+    steps = [[Step.of(i, wave) for i in block.instructions] for block in flow.blocks]
     states: list[Pending | None] = [None] * len(flow.blocks)
     first = flow.block_at[entry]
-    states[first] = {}
-    work = [first]
+    states[first] = {VM: {}, LGKM: {}}
+    work = {first}
     while work:
-        block = flow.blocks[work.pop()]
-        after = _through(block, dict(states[block.index] or {}), wave)
-        for successor in block.successors:
-            if _join(states, successor, after):
-                work.append(successor)
+        index = min(work)  # so that, but for loops, what comes before a block is known when it is its turn
+        work.remove(index)
+        before = states[index]
+        assert before is not None
+        after = _through(steps[index], before)
+        work.update(block for block in flow.blocks[index].successors if _join(states, block, after))
 
 
 def _join(states: list[Pending | None], block: int, state: Pending) -> bool:
@@ -59,30 +87,49 @@ def _join(states: list[Pending | None], block: int, state: Pending) -> bool:
     """
     known = states[block]
     if known is None:
-        states[block] = dict(state)
+        states[block] = {counter: dict(flights) for counter, flights in state.items()}
         return True
     changed = False
-    for key, flight in state.items():
-        old = known.get(key)
-        if old is None or flight.age < old.age:
-            known[key] = flight
-            changed = True
+    for counter, flights in state.items():
+        before = known[counter]
+        for register, flight in flights.items():
+            old = before.get(register)
+            if old is None or flight.number > old.number:
+                before[register] = flight
+                changed = True
     return changed
 
 
-def _through(block: Block, pending: Pending, wave: int) -> Pending:
-    for i in block.instructions:
-        for counter, allowed in _waits(i):
-            _wait(pending, counter, allowed)
-        if pending:
-            _check_uses(i, pending, wave)
-        counters = _counters(i)
-        for counter in counters:
-            _begin(pending, counter)
-        for key in _written(i, wave) if counters else ():
-            for counter in counters:
-                pending[key, counter] = Flight(i, counter, 0, i.format != "smem" and not _is_message(i))
-    return pending
+def _through(steps: list[Step], before: Pending) -> Pending:
+    """Return what is under way after a block, numbered for the next one."""
+    pending = {counter: dict(flights) for counter, flights in before.items()}
+    begun = dict.fromkeys(pending, 0)
+    for step in steps:
+        for counter, allowed in step.waits:
+            _wait(pending[counter], allowed, begun[counter])
+        for counter, flights in pending.items():
+            if flights:
+                _check_uses(step, counter, flights)
+        for counter in step.counters:
+            flight = Flight(step.instruction, begun[counter], step.ordered)
+            pending[counter].update(dict.fromkeys(step.written, flight))
+            begun[counter] += 1
+    return {
+        counter: {
+            register: Flight(f.producer, max(f.number - begun[counter], -OLDEST), f.ordered)
+            for register, f in flights.items()
+        }
+        for counter, flights in pending.items()
+    }
+
+
+def _wait(flights: dict[int, Flight], allowed: int, begun: int) -> None:
+    """Wait until at most ``allowed`` of the operations that have ``begun`` are under way."""
+    if allowed == 0:
+        flights.clear()
+    elif all(f.ordered for f in flights.values()):
+        for register in [each for each, f in flights.items() if f.number < begun - allowed]:
+            del flights[register]
 
 
 def _is_message(i: Instruction) -> bool:
@@ -100,22 +147,6 @@ def _waits(i: Instruction) -> Iterator[tuple[str, int]]:
     elif i.name == "s_wait_idle":
         yield VM, 0
         yield LGKM, 0
-
-
-def _wait(pending: Pending, counter: str, allowed: int) -> None:
-    mixed = any(f.counter == counter and not f.ordered for f in pending.values())
-    for key, flight in list(pending.items()):
-        if flight.counter != counter:
-            continue
-        if allowed == 0 or (flight.ordered and flight.age >= allowed and not mixed):
-            del pending[key]
-
-
-def _begin(pending: Pending, counter: str) -> None:
-    """Age the operations of a counter, of which one more begins."""
-    for key, flight in pending.items():
-        if flight.counter == counter and flight.age < OLDEST:
-            pending[key] = Flight(flight.producer, counter, flight.age + 1, flight.ordered)
 
 
 def _counters(i: Instruction) -> tuple[str, ...]:
@@ -136,41 +167,39 @@ def _registers(bits: int) -> Iterator[int]:
         bits ^= low
 
 
-def _parts(operand: Operand, halves: tuple[int, ...], wave: int) -> Iterator[Key]:
+def _parts(operand: Operand, halves: tuple[int, ...], wave: int) -> Iterator[int]:
     """Yield the registers that an operand names, of VGPRs the ``halves``."""
-    for number in _registers(scalar_bits(operand, wave)):
-        yield "s", number, 0
+    yield from _registers(scalar_bits(operand, wave))
     for number in _registers(vector_bits(operand)):
         for half in halves:
-            yield "v", number, half
+            yield VECTORS + 2 * number + half
 
 
-def _read(i: Instruction, wave: int) -> Iterator[Key]:
+def _read(i: Instruction, wave: int) -> Iterator[int]:
     for position, operand in enumerate(i.srcs):
         yield from _parts(operand, read_halves(i, position), wave)
 
 
-def _written(i: Instruction, wave: int) -> Iterator[Key]:
+def _written(i: Instruction, wave: int) -> Iterator[int]:
     for position, operand in enumerate(i.dsts):
         yield from _parts(operand, written_halves(i, position), wave)
 
 
-def _check_uses(i: Instruction, pending: Pending, wave: int) -> None:
-    """Refuse ``i`` if it reads a register that is under way, or writes one that another will write."""
-    own = _counters(i)
-    for written, keys in ((False, _read(i, wave)), (True, _written(i, wave))):
-        for key in keys:
-            for counter in (VM, LGKM):
-                flight = pending.get((key, counter))
-                if flight and not (written and counter in own and flight.ordered):
-                    raise _refusal(i, key, flight, written)
+def _check_uses(step: Step, counter: str, flights: dict[int, Flight]) -> None:
+    """Refuse a step that reads a register that is under way, or writes one that another will write."""
+    for register in step.read:
+        if register in flights:
+            raise _refusal(step.instruction, "reads", register, counter, flights[register])
+    for register in step.written:
+        if register in flights and not (counter in step.counters and flights[register].ordered):
+            raise _refusal(step.instruction, "writes", register, counter, flights[register])
 
 
-def _refusal(i: Instruction, key: Key, flight: Flight, written: bool) -> TranslationError:
+def _refusal(i: Instruction, verb: str, register: int, counter: str, flight: Flight) -> TranslationError:
     producer = flight.producer
-    verb = "writes" if written else "reads"
+    name = f"s{register}" if register < VECTORS else f"v{(register - VECTORS) // 2}"
     message = (
-        f"byte {i.pc:#x} `{i.text}` {verb} {key[0]}{key[1]}, which `{producer.text}` at byte "
-        f"{producer.pc:#x} may not have written yet: an s_waitcnt {flight.counter} is missing between them"
+        f"byte {i.pc:#x} `{i.text}` {verb} {name}, which `{producer.text}` at byte "
+        f"{producer.pc:#x} may not have written yet: an s_waitcnt {counter} is missing between them"
     )
     return TranslationError(message, pc=i.pc, instruction=i.text)
