@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -129,6 +132,48 @@ def arena(offset: int, nbytes: int = 256) -> PlannedBuffer:
     return PlannedBuffer(kind="arena", offset=offset, nbytes=nbytes)
 
 
+# ----- threads --------------------------------------------------------------------------------------
+
+
+def slowly_double(out: np.ndarray, x: np.ndarray) -> None:
+    before = x.copy()
+    time.sleep(1e-3)  # a thread that does not wait for its turn changes the input meanwhile
+    assert np.array_equal(x, before)
+    out[:] = 2 * x
+
+
+def test_threads_that_share_a_model_get_their_own_results(device, package):
+    device.programs["double"] = slowly_double
+    model = Model(device, package)
+
+    def frame(number: int) -> bool:
+        z = model.run(x=np.full(COUNT, number, np.float32))["z"]
+        return np.array_equal(z.ravel(), 2 * number + WEIGHTS)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(frame, range(40)))
+
+
+def test_a_model_is_closed_after_the_run_of_another_thread(device, package):
+    running = threading.Event()
+    freed = []
+
+    def double_and_look(out: np.ndarray, x: np.ndarray) -> None:
+        running.set()
+        time.sleep(0.05)
+        freed.append(len(device.live) < 4)
+        double(out, x)
+
+    device.programs["double"] = double_and_look
+    model = Model(device, package)
+    with ThreadPoolExecutor(1) as thread:
+        frame = thread.submit(model.run, x=X)
+        assert running.wait(10.0)
+        model.close()
+        assert np.array_equal(frame.result()["z"].ravel(), 2 * X + WEIGHTS)
+    assert freed == [False] and device.live == []
+
+
 # ----- refused --------------------------------------------------------------------------------------
 
 
@@ -163,6 +208,11 @@ def test_inputs_need_not_be_contiguous(device, package):
     wide = np.zeros((COUNT, 2), np.float32)
     wide[:, 0] = X
     assert np.array_equal(Model(device, package).run(x=wide[:, 0])["z"].ravel(), 2 * X + WEIGHTS)
+
+
+def test_an_array_without_a_name_is_refused_with_the_names(device, package):
+    with pytest.raises(TypeError, match=r"mapping of names to arrays, not ndarray; they are called \['x'\]"):
+        Model(device, package).run(X)
 
 
 # ----- given back -----------------------------------------------------------------------------------

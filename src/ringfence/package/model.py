@@ -5,6 +5,7 @@ frame.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -63,7 +64,7 @@ class Model:
 
     ``package`` is a path or an opened package. ``poison`` fills the arena and the outputs with NaN before
     the first run, which no result may depend on. ``timeout`` (seconds) bounds each run; ``None`` means the
-    device's default.
+    device's default. Threads may share a model: it runs their frames one after the other.
 
     :class:`PackageError` if the package is damaged or was compiled for another chip, PortError if memory
     lacks; then nothing stays allocated.
@@ -89,6 +90,7 @@ class Model:
         self.graph: Graph
         """The launches, with their barriers."""
         self._resources = ExitStack()
+        self._lock = threading.RLock()  # inputs and outputs have one place each
         if isinstance(package, Package):
             self.manifest = package.manifest
             self._open(device, package, poison)
@@ -154,16 +156,26 @@ class Model:
 
     def run(self, inputs: Mapping[str, Array] | None = None, /, **named: Array) -> dict[str, Array]:
         """Run one frame and return new arrays by output name. Inputs are given by name, as a mapping or as
-        keywords.
+        keywords. Calls of several threads take turns; :attr:`timings` are those of the latest.
 
         :class:`LaunchError` names a missing, unknown or ill-shaped input; WaitTimeout or DeviceLost if the
         device did not finish.
         """
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise TypeError(
+                f"the inputs of model {self.manifest.name!r} are a mapping of names to arrays, not "
+                f"{type(inputs).__name__}; they are called {sorted(t.name for t in self.inputs)}"
+            )
+        given = {**(inputs or {}), **named}
+        _check_inputs(self.manifest, given)
+        with self._lock:
+            return self._run(given)
+
+    def _run(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Run one frame. The lock is held."""
         if self.closed:
             raise LaunchError(f"model {self.manifest.name!r} was closed")
         begin = time.perf_counter()
-        given = {**(inputs or {}), **named}
-        _check_inputs(self.manifest, given)
         for name, array in given.items():
             self._inputs[name].copy_from(array, self.timeout)
         written = time.perf_counter()
@@ -195,9 +207,10 @@ class Model:
         return self.manifest.outputs
 
     def close(self) -> None:
-        """Free everything on the device. Closing twice does nothing."""
-        self.closed = True
-        self._resources.close()
+        """Free everything on the device, after a run of another thread. Closing twice does nothing."""
+        with self._lock:
+            self.closed = True
+            self._resources.close()
 
     def __enter__(self) -> Model:
         return self
