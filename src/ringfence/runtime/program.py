@@ -37,6 +37,7 @@ FIRST_INSTANCES = 8
 MAX_INSTANCES = 64  # more than the 50 batches that KGSL queues per context, so the kernel blocks before we do
 MAX_CACHED_GEOMETRIES = 64
 ADDRESS = "Q"
+INTEGER_BYTES = (1, 2, 4, 8)
 
 CODES = {
     "bool": "?",
@@ -130,8 +131,8 @@ class Spec:
 
     @classmethod
     def of_bytes(cls, program: str, index: int, name: str, size: int) -> Spec:
-        """Return the demands on ``size`` bytes whose type nobody knows: a numpy value or bytes of that size,
-        or an integer, which is stored as one.
+        """Return the demands on ``size`` bytes whose type nobody knows: a numpy value or array, or bytes, of
+        that size; or an integer, which is stored as one, where integers have that size.
         """
         spec = cls(program, index, name, f"{size} bytes")
         spec.address = False
@@ -155,8 +156,11 @@ class Spec:
             number = self.convert(value)
             struct.pack("<" + self.code, number)
         except TypeError:
+            hint = (
+                "" if self.native is not _NoType else "; give a numpy value or array, or bytes, of that size"
+            )
             raise LaunchError(
-                f"{self}: {self.type_name} wanted, got {type(value).__name__} {value!r}"
+                f"{self}: {self.type_name} wanted, got {type(value).__name__} {value!r}{hint}"
             ) from None
         except (struct.error, OverflowError, ValueError):
             raise LaunchError(f"{self}: {value!r} does not fit {self.type_name}") from None
@@ -218,11 +222,15 @@ class _NoType:
 
 
 def _raw(size: int, value: Any) -> bytes:
-    if isinstance(value, np.generic):
+    if isinstance(value, (np.generic, np.ndarray)):
+        if value.dtype.hasobject:
+            raise TypeError("Python objects")
         data = value.tobytes()
     elif isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
     else:
+        if size not in INTEGER_BYTES:
+            raise TypeError(f"no integer has {size} bytes")
         number = operator.index(value)
         return number.to_bytes(size, "little", signed=number < 0)
     if len(data) != size:

@@ -436,6 +436,33 @@ def test_the_scalar_of_an_unknown_type_takes_bytes_of_its_size(device: rf.Device
         device.launch(kernel, out, b"1234567", groups=1, local=1)
 
 
+VECTOR = "kernel void total(global float* out, float4 v) { *out = v.x + v.y + v.z + v.w; }"
+FOUR = np.array([1, 2, 3, 4], np.float32)
+
+
+@pytest.mark.parametrize("value", [FOUR, FOUR.tobytes(), FOUR.view("f4,f4,f4,f4")[0]])
+def test_a_vector_by_value_is_an_array_a_structure_or_bytes(device: rf.Device, value: Any) -> None:
+    kernel = device.load(build(VECTOR))["total"]
+    out = device.zeros(1, np.float32)
+    device.launch(kernel, out, value, groups=1, local=1).wait()
+    assert out.numpy()[0] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (5, "argument 1 'v' of program 'total': 16 bytes wanted, got int 5; give a numpy value"),
+        (np.zeros(2, object), "16 bytes wanted, got ndarray"),
+        (FOUR[:3], "does not fit 16 bytes"),
+        (np.float32(1), "does not fit 16 bytes"),
+    ],
+)
+def test_a_vector_by_value_is_nothing_else(device: rf.Device, value: Any, message: str) -> None:
+    kernel = device.load(build(VECTOR))["total"]
+    with pytest.raises(rf.LaunchError, match=message):
+        device.launch(kernel, device.zeros(1, np.float32), value, groups=1, local=1)
+
+
 def test_opencl_c_is_compiled_for_the_device(device: rf.Device) -> None:
     kernel = device.compile(SCALE, "scale")
     x = device.array(np.ones(64, np.float32))
