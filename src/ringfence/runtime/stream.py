@@ -463,27 +463,36 @@ def _round_up(value: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One parameter: the element indices to store to, in the view of the width.
+    """One parameter: the bytes of an instance to store to.
 
     ``check`` turns what the user gives into the number to store. ``default`` is the number to store if
     nothing is given; ``None``: something must be.
     """
 
     width: int
-    index: NDArray[np.intp]
+    offsets: NDArray[np.intp]
     check: Callable[[Any], int]
     address: bool
     default: int | None
 
     def setter(self, instance: Instance) -> Callable[[int], None]:
         """Return what stores a value to all places of an instance at once."""
-        view, index = instance.views[self.width], self.index
+        width, offsets = self.width, self.offsets
+        if width not in _WIDTHS or (offsets % width).any():  # a structure
+            return functools.partial(_store_bytes, instance.memory, offsets.tolist(), width)
+        view, index = instance.views[width], offsets // width
         steps = np.unique(np.diff(index))
         if len(steps) > 1:
             return functools.partial(view.__setitem__, index)
         step = int(steps[0]) if len(steps) else 1
         fill: Callable[[int], None] = view[index[0] : index[-1] + 1 : step].fill
         return fill
+
+
+def _store_bytes(memory: memoryview, offsets: Sequence[int], width: int, number: int) -> None:
+    data = number.to_bytes(width, "little")
+    for offset in offsets:
+        memory[offset : offset + width] = data
 
 
 class BoundStream:
@@ -717,7 +726,7 @@ def _patch(template: Template, places: Places) -> _Patch:
     offsets = np.array(places.offsets, np.intp) + template.data_offset
     checks = tuple(places.checks.values())
     check = checks[0] if len(checks) == 1 else _all_of(checks)
-    return _Patch(places.width, offsets // places.width, check, places.address, places.default)
+    return _Patch(places.width, offsets, check, places.address, places.default)
 
 
 def _all_of(checks: Sequence[Callable[[Any], int]]) -> Callable[[Any], int]:

@@ -463,6 +463,23 @@ def test_a_vector_by_value_is_nothing_else(device: rf.Device, value: Any, messag
         device.launch(kernel, device.zeros(1, np.float32), value, groups=1, local=1)
 
 
+def test_a_structure_by_value_can_be_a_parameter_wherever_it_lies(device: rf.Device) -> None:
+    source = """
+    typedef struct { uint a, b; } Pair;
+    kernel void pairs(global uint* out, uint n, Pair pair, float4 v) {
+      out[0] = n; out[1] = pair.a; out[2] = pair.b; out[3] = (uint)(v.x + 10 * v.w);
+    }
+    """
+    kernel = device.load(build(source))["pairs"]
+    out = device.zeros(4, np.uint32)
+    parameters = (rf.Parameter("n"), rf.Parameter("pair", struct.pack("<II", 2, 3)), rf.Parameter("v"))
+    bound = device.bind(device.record().dispatch(kernel, (out, *parameters), 1, 1))
+    bound.submit(n=1, v=FOUR).wait()
+    assert out.numpy().tolist() == [1, 2, 3, 41]
+    bound.submit(n=7, pair=struct.pack("<II", 8, 9), v=FOUR[::-1]).wait()
+    assert out.numpy().tolist() == [7, 8, 9, 14]
+
+
 def test_opencl_c_is_compiled_for_the_device(device: rf.Device) -> None:
     kernel = device.compile(SCALE, "scale")
     x = device.array(np.ones(64, np.float32))
