@@ -10,12 +10,13 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import ringfence as rf
 from compile.graphs import node, random, save
 from models import MODELS
 from package.steps import BASE, run_steps
 from ringfence.compile import compile_model, run_reference
 from ringfence.compile.kernels import CompiledKernel, compile_tinygrad
-from ringfence.errors import CompileError
+from ringfence.errors import CompileError, LaunchError
 from ringfence.hardware.amd.code_object import load_code_object
 from ringfence.package import Package
 from ringfence.package.programs import AmdProgram
@@ -106,6 +107,35 @@ def test_a_code_object_says_what_a_launch_must_know() -> None:
     assert metadata.reqd_workgroup_size == kernel.local == program.local_size
     assert [a.offset for a in metadata.explicit] == [0, 8, 16] and not metadata.hidden
     assert [a.written for a in program.arguments] == [True, False, False]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "int64", "bool", "float64"])
+def test_a_code_object_names_its_arguments_and_their_types(dtype: str) -> None:
+    [kernel] = compile_tinygrad(lambda a, b: a + b, (8,), (8,), dtype=dtype, target="gfx1100")
+    program = kernel.program
+    assert [(a.name, a.dtype, a.written) for a in program.arguments] == [
+        ("out", dtype, True),
+        ("in0", dtype, False),
+        ("in1", dtype, False),
+    ]
+    with rf.open("virtual:gfx1100") as device:
+        loaded = device.load(program.to_bytes()).kernel()
+        assert [(s.name, s.type_name, s.written) for s in loaded.specs] == [
+            ("out", dtype, True),
+            ("in0", dtype, False),
+            ("in1", dtype, False),
+        ]
+        right, wrong = device.zeros(8, dtype), device.zeros(8, np.uint32)
+        device.launch(loaded, right, right, right, groups=kernel.groups, local=kernel.local)
+        with pytest.raises(
+            LaunchError, match=f"argument 2 'in1' of .*: the program uses {dtype}, the buffer"
+        ):
+            device.launch(loaded, right, right, wrong, groups=kernel.groups, local=kernel.local)
+
+
+def test_a_type_that_numpy_does_not_name_takes_any_buffer() -> None:
+    [kernel] = compile_tinygrad(lambda a: a + 1, (8,), dtype="bfloat16", target="gfx1100")
+    assert [a.dtype for a in kernel.program.arguments] == ["uint8", "uint8"]
 
 
 def test_kernels_are_named_in_their_errors() -> None:

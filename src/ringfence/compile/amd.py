@@ -1,12 +1,14 @@
 """Kernels to AMD code objects through tinygrad's LLVM renderer, and LLVM and lld from wheels.
 
 tinygrad's own way needs a shared library of LLVM, or ROCm's comgr. Its text is the same here; what differs is
-what the code object says of a launch: which arguments are only read, and the size of a work-group.
+what the code object says of a launch: names and types of the arguments, which of them are only read, and the
+size of a work-group.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tinygrad.codegen import do_to_program
@@ -26,6 +28,9 @@ from ringfence.package.programs import read_amd_program
 
 POINTER_ALIGNMENT = 16
 """What the code may rely on. Ranges of a package are aligned to more."""
+
+_METADATA = ("reqd_work_group_size", "kernel_arg_name", "kernel_arg_type", "kernel_arg_type_qual")
+"""What is said of a kernel, for LLVM to copy to the code object (``AMDGPUHSAMetadataStreamer.cpp``)."""
 
 # tinygrad writes private arrays into the default address space, where AMD GPUs have none.
 _PRIVATE_ARRAY = re.compile(r"^  (%\S+) = alloca (\[[^\]]*\])(?:, align \d+)?$", re.MULTILINE)
@@ -52,33 +57,49 @@ class CodeObjectCompiler(Compiler):  # type: ignore[misc]
 
 
 class CodeObjectRenderer(AMDLLVMRenderer):  # type: ignore[misc]
-    """tinygrad's renderer of LLVM IR for AMD GPUs, without its compiler and without matrix instructions."""
+    """tinygrad's renderer of LLVM IR for AMD GPUs, without its compiler and without matrix instructions.
 
-    def __init__(self, arch: str) -> None:
+    ``names`` are those of the buffers by slot; without them they are called ``data0``, ...
+    """
+
+    def __init__(self, arch: str, names: Sequence[str] = ()) -> None:
         Renderer.__init__(self, Target("AMD", "LLVM", arch))  # AMDLLVMRenderer's own loads a libLLVM
         self.compiler = CodeObjectCompiler(arch)
         self.tensor_cores: list[TensorCore] = []
         self.is_cdna = False
+        self._names = tuple(names)
         self._written: frozenset[int] = frozenset()
-        self._local: tuple[int, ...] = (1, 1, 1)
+        self._arguments: list[UOp] = []
 
-    def __reduce__(self) -> tuple[type[CodeObjectRenderer], tuple[str]]:
-        return CodeObjectRenderer, (self.target.arch,)
+    def __reduce__(self) -> tuple[type[CodeObjectRenderer], tuple[str, tuple[str, ...]]]:
+        return CodeObjectRenderer, (self.target.arch, self._names)
 
     def render(self, uops: list[UOp]) -> str:
         """Return the module of one kernel."""
         self._written = frozenset(_written(uops))
         sizes = {u.arg: int(u.src[0].vmax) for u in uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
-        self._local = tuple(sizes.get(f"lidx{axis}", 1) for axis in range(3))
+        local = [f"i32 {sizes.get(f'lidx{axis}', 1)}" for axis in range(3)]
         text = _PRIVATE_ARRAY.sub(_IN_ITS_SPACE, str(super().render(uops)))
-        x, y, z = self._local
-        return f"{text}\n!0 = !{{i32 {x}, i32 {y}, i32 {z}}}"
+        nodes = [local, *([f'!"{word}"' for word in words] for words in self._argument_metadata())]
+        return "\n".join([text, *(f"!{k} = !{{{', '.join(node)}}}" for k, node in enumerate(nodes))])
+
+    def _argument_metadata(self) -> Iterator[list[str]]:
+        """Yield what the nodes of :data:`_METADATA`, all but the first, say of each argument."""
+        buffers = [u.addrspace == AddrSpace.GLOBAL for u in self._arguments]
+        slots = [u.arg.slot for u in self._arguments]
+        yield [self._names[slot] if self._names else f"data{slot}" for slot in slots]
+        yield [u.dtype.name + "*" * buffer for u, buffer in zip(self._arguments, buffers)]
+        yield [
+            "const" if buffer and slot not in self._written else "" for slot, buffer in zip(slots, buffers)
+        ]
 
     def _render_fn(
         self, name: str, args: list[tuple[str, UOp]], kernel: list[str], prefix: list[str] | None = None
     ) -> str:
+        self._arguments = [u for _, u in args]
         parameters = ", ".join(self._parameter(name, u) for name, u in args)
-        head = f"define {self.abi} void @{name}({parameters}) #0 !reqd_work_group_size !0"
+        metadata = " ".join(f"!{node} !{k}" for k, node in enumerate(_METADATA))
+        head = f"define {self.abi} void @{name}({parameters}) #0 {metadata}"
         return "\n".join([*(prefix or []), head, "{", *kernel, "  ret void\n}"])
 
     def _parameter(self, name: str, u: UOp) -> str:
@@ -95,9 +116,11 @@ def _written(uops: list[UOp]) -> Any:
             yield buffer.arg.slot
 
 
-def compile_kernel(ast: UOp, target: str) -> Kernel:
-    """Compile one kernel (a SINK node); :class:`CompileError` if LLVM fails or the chip could not run it."""
-    renderer = CodeObjectRenderer(target)
+def compile_kernel(ast: UOp, target: str, names: Sequence[str] = ()) -> Kernel:
+    """Compile one kernel (a SINK node) whose buffers have ``names`` by slot; :class:`CompileError` if LLVM
+    fails or the chip could not run it.
+    """
+    renderer = CodeObjectRenderer(target, names)
     compiled = do_to_program(fill_groups(ast, renderer), renderer)
     info = compiled.arg
     elf = compiled.to_elf()

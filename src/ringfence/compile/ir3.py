@@ -8,9 +8,11 @@ nothing else is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from tinygrad import dtypes
 from tinygrad.codegen import do_to_program
 from tinygrad.device import TinyELF
@@ -58,19 +60,28 @@ def renderer(target: str, *, narrow: bool = False) -> nir.IR3Renderer:
     return made
 
 
-def compile_kernel(ast: UOp, target: str) -> Kernel:
-    """Compile one kernel (a SINK node); :class:`CompileError` if the chip could not run the result."""
+def compile_kernel(ast: UOp, target: str, names: Sequence[str] = ()) -> Kernel:
+    """Compile one kernel (a SINK node) whose buffers have ``names`` by slot, else ``data0``, ...;
+    :class:`CompileError` if the chip could not run the result.
+    """
     # not to_program(): its cache would mix these with programs of tinygrad's own renderer
     ir3 = renderer(target, narrow=_narrow(ast))
     compiled = do_to_program(fill_groups(ast, ir3), ir3)
     info = compiled.arg
     groups, local = launch_size(info)
     program, slots = _extract(compiled.to_elf(), frozenset(info.outs), target, local)
+    if names:
+        program = _named(program, [names[slot] for slot in slots])
     try:
         check_program(program, chip_by_name(target))
     except PackageError as error:
         raise CompileError(str(error)) from error
     return Kernel(program, slots, groups, local or (1, 1, 1))
+
+
+def _named(program: AdrenoProgram, names: Sequence[str]) -> AdrenoProgram:
+    arguments = [msgspec.structs.replace(a, name=n) for a, n in zip(program.arguments, names, strict=True)]
+    return msgspec.structs.replace(program, arguments=tuple(arguments))
 
 
 def _narrow(ast: UOp) -> bool:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
 from tinygrad import Tensor
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
 from tinygrad.dtype import DTYPES_DICT
@@ -88,35 +87,23 @@ def _compile(call: UOp, target: str, names: dict[UOp, str], local: Sequence[int]
         raise CompileError(f"the expression needs a {ast.op.name} step, which is not a kernel")
     if local is not None:
         ast = ast.replace(arg=replace(ast.arg, opts_to_apply=_local_options(local)))
+    buffers = [buffer.base for buffer in get_call_arg_uops(call)]
+    for base in buffers:
+        names.setdefault(base, f"temp{sum(n.startswith('temp') for n in names.values())}")
     try:
-        kernel = compile_kernel(ast, target)
+        kernel = compile_kernel(ast, target, [names[base] for base in buffers])
     except KernelOptError as error:
         raise CompileError(f"local size {tuple(local or ())} does not suit the kernel: {error}") from error
-    buffers = get_call_arg_uops(call)
-    arguments = []
-    temporaries: dict[str, int] = {}
-    for slot in kernel.slots:
-        base = buffers[slot].base
-        name = names.setdefault(base, f"temp{sum(n.startswith('temp') for n in names.values())}")
-        arguments.append(name)
-        if name.startswith("temp"):
-            temporaries[name] = math.prod(base.shape) * base.dtype.itemsize
-    return CompiledKernel(
-        _named(kernel.program, arguments), kernel.groups, kernel.local, tuple(arguments), temporaries
-    )
+    used = [buffers[slot] for slot in kernel.slots]
+    temporaries = {
+        names[base]: math.prod(base.shape) * base.dtype.itemsize
+        for base in used
+        if names[base].startswith("temp")
+    }
+    arguments = tuple(names[base] for base in used)
+    return CompiledKernel(kernel.program, kernel.groups, kernel.local, arguments, temporaries)
 
 
 def _local_options(local: Sequence[int]) -> tuple[Opt, ...]:
     pad = [Opt(OptOps.PADTO, axis, size) for axis, size in enumerate(local)]
     return (*pad, *(Opt(OptOps.LOCAL, axis, size) for axis, size in enumerate(local)))
-
-
-def _named(program: AdrenoProgram | AmdProgram, names: Sequence[str]) -> AdrenoProgram | AmdProgram:
-    """Return a program whose arguments have the given names."""
-    if isinstance(program, AmdProgram):
-        amd = tuple(replace(a, name=n) for a, n in zip(program.arguments, names, strict=True))
-        return replace(program, arguments=amd)
-    arguments = tuple(
-        msgspec.structs.replace(a, name=n) for a, n in zip(program.arguments, names, strict=True)
-    )
-    return msgspec.structs.replace(program, arguments=arguments)

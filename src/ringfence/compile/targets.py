@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tinygrad.uop.ops import UOp
@@ -16,16 +17,18 @@ def check_installation(target: str) -> None:
     check_tinygrad()
 
 
-def compile_kernel(ast: UOp, target: str) -> Kernel:
-    """Compile one kernel (a SINK node); :class:`CompileError` if the chip could not run the result."""
+def compile_kernel(ast: UOp, target: str, names: Sequence[str] = ()) -> Kernel:
+    """Compile one kernel (a SINK node) whose buffers have ``names`` by slot, else ``data0``, ...;
+    :class:`CompileError` if the chip could not run the result.
+    """
     check_installation(target)
     if target in AMD_TARGETS:
         from ringfence.compile import amd
 
-        return amd.compile_kernel(ast, target)
+        return amd.compile_kernel(ast, target, names)
     from ringfence.compile import ir3
 
-    return ir3.compile_kernel(ast, target)
+    return ir3.compile_kernel(ast, target, names)
 
 
 def device_renderer(target: str) -> Any:

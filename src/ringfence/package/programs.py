@@ -54,12 +54,12 @@ class Program(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AmdArgument:
-    """An argument of a kernel of a code object. Its memory has no type: ``dtype`` is bytes."""
+    """An argument of a kernel of a code object; ``dtype`` is bytes if the file does not name it."""
 
     kind: str
     name: str
     written: bool
-    dtype: str = "uint8"
+    dtype: str
     shape: tuple[int, int] | None = None
 
 
@@ -113,15 +113,15 @@ def _metadata(kernel: Kernel) -> KernelMetadata:
 
 def _argument(kernel: str, index: int, argument: MetadataArgument) -> AmdArgument:
     """Return argument ``index``. What is not marked as only read counts as written."""
-    name = argument.name or f"argument {index}"
+    name, dtype = argument.name or f"argument {index}", argument.dtype or "uint8"
     if argument.value_kind is ArgumentKind.BY_VALUE:
-        return AmdArgument("scalar", name, written=False)
+        return AmdArgument("scalar", name, written=False, dtype=dtype)
     if argument.value_kind is not ArgumentKind.GLOBAL_BUFFER or argument.size != POINTER_BYTES:
         raise PackageError(
             f"program {kernel!r}: {name} is of kind {argument.value_kind.value!r} and {argument.size} bytes; "
             "only buffers and numbers are supported"
         )
-    return AmdArgument("buffer", name, written=argument.actual_access != "read_only")
+    return AmdArgument("buffer", name, written=argument.actual_access != "read_only", dtype=dtype)
 
 
 def loadable(program: AdrenoProgram | AmdProgram) -> AdrenoProgram | bytes:

@@ -34,30 +34,6 @@ DYNAMIC_STACK_BYTES = 16384
 
 _SUPPLIED_SGPRS = ("DISPATCH_PTR", "KERNARG_SEGMENT_PTR", "PRIVATE_SEGMENT_SIZE")
 
-_TYPES = {
-    "bool": "bool",
-    "char": "int8",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "uchar": "uint8",
-    "short": "int16",
-    "unsigned short": "uint16",
-    "ushort": "uint16",
-    "int": "int32",
-    "unsigned int": "uint32",
-    "uint": "uint32",
-    "long": "int64",
-    "unsigned long": "uint64",
-    "ulong": "uint64",
-    "half": "float16",
-    "_Float16": "float16",
-    "float": "float32",
-    "double": "float64",
-}
-"""numpy's names of the types that ``.type_name`` of the metadata spells as OpenCL C does."""
-
-_ELEMENT_BYTES = {name: struct.calcsize(common.CODES[name]) for name in _TYPES.values()}
-
 
 # ----- arguments ----------------------------------------------------------------------------------
 
@@ -65,25 +41,22 @@ _ELEMENT_BYTES = {name: struct.calcsize(common.CODES[name]) for name in _TYPES.v
 def argument_spec(kernel: str, index: int, argument: Argument) -> Spec:
     """Return what an argument must be. :class:`PackageError` for a kind that cannot be supplied.
 
-    Types are known from OpenCL C only; a buffer of unknown elements takes any, a scalar of unknown type
-    bytes.
+    Types are known from OpenCL C and ``ringfence compile`` only; a buffer of unknown elements takes any, a
+    scalar of unknown type bytes.
     """
-    name = argument.name or ""
-    written_type = (argument.type_name or "").removesuffix("*").strip()
+    name, dtype = argument.name or "", argument.dtype
+    size = 0 if dtype is None else struct.calcsize(common.CODES[dtype])
     if argument.value_kind is ArgumentKind.GLOBAL_BUFFER:
         read_only = argument.is_const or "read_only" in (argument.access, argument.actual_access)
-        known = _TYPES.get(written_type, "")
-        mask = (argument.pointee_align or _ELEMENT_BYTES.get(known, 1)) - 1
-        type_name = known if (argument.type_name or "").endswith("*") else ""
-        return Spec.of_buffer(kernel, index, name, type_name or "any", written=not read_only, mask=mask)
+        mask = (argument.pointee_align or size or 1) - 1
+        return Spec.of_buffer(kernel, index, name, dtype or "any", written=not read_only, mask=mask)
     if argument.value_kind is not ArgumentKind.BY_VALUE:
         raise PackageError(
             f"argument {index} {name!r} of kernel {kernel!r} is a {argument.value_kind.value}, which cannot "
             "be given here"
         )
-    type_name = _TYPES.get(written_type, "")
-    if type_name and _ELEMENT_BYTES[type_name] == argument.size:
-        return Spec.of_scalar(kernel, index, name, type_name, argument.size)
+    if dtype is not None and size == argument.size:
+        return Spec.of_scalar(kernel, index, name, dtype, size)
     return Spec.of_bytes(kernel, index, name, argument.size)
 
 

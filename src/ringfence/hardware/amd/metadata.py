@@ -12,6 +12,28 @@ import msgspec
 
 from ringfence.errors import PackageError
 
+NUMPY_NAMES = {
+    "bool": "bool",
+    "char": "int8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "uchar": "uint8",
+    "short": "int16",
+    "unsigned short": "uint16",
+    "ushort": "uint16",
+    "int": "int32",
+    "unsigned int": "uint32",
+    "uint": "uint32",
+    "long": "int64",
+    "unsigned long": "uint64",
+    "ulong": "uint64",
+    "half": "float16",
+    "_Float16": "float16",
+    "float": "float32",
+    "double": "float64",
+}
+"""numpy's names of the types that ``.type_name`` spells as OpenCL C does."""
+
 
 class ArgumentKind(Enum):
     """What an argument holds; ``HIDDEN_*`` are filled by whoever launches, not by the caller."""
@@ -73,6 +95,14 @@ class Argument(msgspec.Struct, frozen=True, omit_defaults=True, rename=lambda na
     is_restrict: bool = False
     is_volatile: bool = False
     is_pipe: bool = False
+
+    @property
+    def dtype(self) -> str | None:
+        """Return numpy's name of a number, or of a buffer's elements; ``None`` if the type is not known."""
+        name = self.type_name or ""
+        if self.value_kind is ArgumentKind.GLOBAL_BUFFER and not name.endswith("*"):
+            return None
+        return NUMPY_NAMES.get(name.removesuffix("*").strip())
 
 
 class KernelMetadata(msgspec.Struct, frozen=True, omit_defaults=True, rename=lambda name: f".{name}"):
