@@ -24,6 +24,22 @@ def test_missing_dimensions_are_one() -> None:
     assert resolve(groups=(5, 2), local=(8, 4, 2)) == Geometry((5, 2, 1), (8, 4, 2))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "dimensions"),
+    [
+        ({"groups": 5, "local": 64}, 1),
+        ({"groups": (5,), "local": 64}, 1),
+        ({"groups": 5, "local": (8, 8)}, 2),
+        ({"groups": (5, 1, 1), "local": 64}, 3),
+        ({"global_size": (64, 1), "local": 64}, 2),
+        ({"groups": 5, "fixed_local": (8, 1, 1)}, 1),
+        ({"groups": 5, "fixed_local": (8, 4, 1)}, 2),
+    ],
+)
+def test_a_launch_has_the_dimensions_that_it_was_given(wanted: dict[str, Any], dimensions: int) -> None:
+    assert resolve(**wanted).dimensions == dimensions
+
+
 def test_numpy_integers_are_numbers_too() -> None:
     assert resolve(groups=np.int64(3), local=(np.uint8(4),)).groups == (3, 1, 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ringfence.errors import LaunchError
@@ -36,10 +36,14 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How many work-groups, and how many threads in each, per dimension x, y, z."""
+    """How many work-groups, and how many threads in each, per dimension x, y, z.
+
+    ``dimensions`` is how many were asked for, which OpenCL C calls ``get_work_dim()``.
+    """
 
     groups: tuple[int, int, int]
     local: tuple[int, int, int]
+    dimensions: int = field(default=3, compare=False)
 
     @property
     def threads(self) -> int:
@@ -87,7 +91,18 @@ def resolve_geometry(
                 f"launch of {name!r}: {count} groups of {size} threads along {axis} are {count * size} "
                 f"work-items; the hardware counts up to 2^32 - 1"
             )
-    return Geometry(counts, shape)
+    asked = max(map(_axes, (groups, global_size, local)))
+    return Geometry(counts, shape, max(asked, _last_axis(counts), _last_axis(shape)))
+
+
+def _axes(size: Any) -> int:
+    """Return for how many dimensions a size was given."""
+    return len(size) if isinstance(size, (tuple, list)) else int(size is not None)
+
+
+def _last_axis(sizes: tuple[int, int, int]) -> int:
+    """Return the last dimension, counted from 1, that is more than one wide."""
+    return max((axis for axis, size in enumerate(sizes, 1) if size > 1), default=1)
 
 
 def _local_size(name: str, local: Any, fixed: tuple[int, int, int] | None) -> tuple[int, int, int]:

@@ -436,6 +436,24 @@ def test_the_scalar_of_an_unknown_type_takes_bytes_of_its_size(device: rf.Device
         device.launch(kernel, out, b"1234567", groups=1, local=1)
 
 
+WORK_DIM = """
+kernel void dims(global uint* out) {
+  const constant ushort* packet = (const constant ushort*)__builtin_amdgcn_dispatch_ptr();
+  if (get_global_linear_id() == 0) { out[0] = get_work_dim(); out[1] = packet[1]; }
+}
+"""
+
+
+def test_a_kernel_is_told_how_many_dimensions_its_launch_has(device: rf.Device) -> None:
+    kernel = device.load(build(WORK_DIM))["dims"]
+    out = device.zeros(2, np.uint32)
+    for groups, local, dimensions in ((2, 32, 1), ((2, 2), 32, 2), (2, (8, 2, 2), 3), ((1, 1, 1), 1, 3)):
+        device.launch(kernel, out, groups=groups, local=local).wait()
+        assert out.numpy().tolist() == [dimensions] * 2
+    device.bind(device.record().dispatch(kernel, (out,), (2, 2), 8)).submit().wait()
+    assert out.numpy().tolist() == [2, 2]
+
+
 VECTOR = "kernel void total(global float* out, float4 v) { *out = v.x + v.y + v.z + v.w; }"
 FOUR = np.array([1, 2, 3, 4], np.float32)
 

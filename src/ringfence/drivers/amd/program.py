@@ -25,9 +25,8 @@ DISPATCH_PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")  # hsa_kernel_dispatch_packe
 PACKET_GEOMETRY = 24  # bytes of it that depend on the geometry
 PACKET_KERNARG = 40  # byte offset of the address of the arguments in it
 PACKET_ALIGNMENT = 64
-# Header of a kernel dispatch with barrier and system fences, and its number of dimensions.
+# Header of a kernel dispatch with barrier and system fences.
 _PACKET_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11
-_DIMENSIONS = 3
 
 # Private memory of a work-item for calls that the compiler could not follow, besides what it counted.
 DYNAMIC_STACK_BYTES = 16384
@@ -78,7 +77,7 @@ def _of_axis(part: int, axis: int) -> Callable[[_Launch], int]:
 
 _HIDDEN: dict[ArgumentKind, Callable[[_Launch], int]] = {
     ArgumentKind.HIDDEN_NONE: lambda _: 0,
-    ArgumentKind.HIDDEN_GRID_DIMS: lambda _: _DIMENSIONS,
+    ArgumentKind.HIDDEN_GRID_DIMS: lambda launch: launch.geometry.dimensions,
     ArgumentKind.HIDDEN_DYNAMIC_LDS_SIZE: lambda launch: launch.dynamic_lds,
     ArgumentKind.HIDDEN_SHARED_BASE: lambda _: kfd.LDS_APERTURE_BASE >> 32,
     ArgumentKind.HIDDEN_PRIVATE_BASE: lambda _: kfd.SCRATCH_APERTURE_BASE >> 32,
@@ -266,7 +265,7 @@ class Program(common.Program):
         handle = self.code.gpu_address + self.kernel.descriptor_address
         return DISPATCH_PACKET.pack(
             _PACKET_HEADER,
-            _DIMENSIONS,
+            geometry.dimensions,
             *geometry.local,
             0,
             *grid,
