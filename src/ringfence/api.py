@@ -290,7 +290,7 @@ class Device:
 
         Neither address nor size need be aligned. The array, or ``owner`` of a bare address, is kept alive
         until the buffer is freed and the GPU has finished with it. A read-only array, or ``writable=False``,
-        is mapped read-only.
+        is mapped read-only; a launch whose program says that it writes such memory is refused.
 
         What the CPU writes into the memory later is seen by the GPU after :meth:`Buffer.flush`; what the GPU
         writes is seen by the CPU after :meth:`Submission.wait`, :meth:`Buffer.numpy` or

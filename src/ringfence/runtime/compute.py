@@ -20,7 +20,7 @@ from ringfence.runtime.copying import CopyPath, CopyResult, Side, copy_on_host, 
 from ringfence.runtime.device import DeviceInfo, Geometry
 from ringfence.runtime.encoder import Packets, StreamEncoder
 from ringfence.runtime.graph import Graph
-from ringfence.runtime.memory import Buffer, CacheMode, Mapping, Memory
+from ringfence.runtime.memory import Buffer, CacheMode, Mapping, Memory, buffer_of
 from ringfence.runtime.program import LaunchPlaces, Program
 from ringfence.runtime.queue import Queue, Submission
 from ringfence.runtime.staging import Staging
@@ -295,7 +295,7 @@ class ComputeDevice:
             may_be_gpu_address=may_be_gpu_address,
             label=label,
         )
-        whole = Buffer(self.memory, mapping)
+        whole = buffer_of(self.memory, mapping)
         return whole if dtype is None else whole.offset_view(0, dtype=dtype, shape=shape)
 
     def import_buffer(self, buffer: Buffer, *, label: str = "") -> Buffer:
@@ -307,7 +307,7 @@ class ComputeDevice:
         if buffer.freed:
             raise LeaseError(f"{buffer!r} was freed, or its device is closed")
         mapping = self.memory.share(buffer.mapping, label=name)
-        whole = Buffer(self.memory, mapping, label=name)
+        whole = buffer_of(self.memory, mapping, name)
         return whole.offset_view(buffer.offset, buffer.nbytes, dtype=buffer.dtype, shape=buffer.shape)
 
     def _staging_memory(self, nbytes: int) -> Buffer:

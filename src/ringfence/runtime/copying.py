@@ -79,7 +79,9 @@ def plan_copy(destination: Side, source: Side, *, copy_queue_note: str, kernel_n
 
 
 def check_sides(destination: Side, source: Side) -> None:
-    """:class:`LaunchError` if there is nothing to copy, the sizes differ or the ranges overlap."""
+    """:class:`LaunchError` if there is nothing to copy, the sizes differ, the ranges overlap, or the
+    destination is read-only.
+    """
     for side in (destination, source):
         if not isinstance(side, (Buffer, np.ndarray)):
             raise LaunchError(f"copy: {type(side).__name__} is neither a buffer nor a numpy array")
@@ -90,6 +92,8 @@ def check_sides(destination: Side, source: Side) -> None:
         )
     if destination.nbytes == 0:
         raise LaunchError("copy: both sides are empty")
+    if isinstance(destination, Buffer) and destination.mapping.readonly:
+        raise LaunchError(f"copy: {destination!r} is read-only memory")
     if isinstance(destination, Buffer) and isinstance(source, Buffer):
         distance = abs(destination.gpu_address - source.gpu_address)
         if distance < destination.nbytes:

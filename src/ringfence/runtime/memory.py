@@ -63,8 +63,8 @@ class Mapping:
     ``None`` if the CPU cannot reach it. ``handle`` and ``map_bytes`` belong to the backend. ``last_use`` is
     the timeline value of the last GPU work that names this mapping, ``visible`` the one up to which CPU
     caches were invalidated. ``space`` is the device memory that accepts the mapping in commands, ``None``
-    once it was freed. ``sharers`` is one list for all devices that map the same memory, empty if only one
-    does.
+    once it was freed. ``readonly``: the GPU cannot write it. ``sharers`` is one list for all devices that map
+    the same memory, empty if only one does.
     """
 
     gpu_address: int
@@ -82,6 +82,7 @@ class Mapping:
     pins: int = 0
     views: int = 0
     released: bool = False
+    readonly: bool = False
     marks: list[UseMark] = field(default_factory=list)
     sharers: list[tuple[Memory, Mapping]] = field(default_factory=list)
 
@@ -200,6 +201,7 @@ class Memory:
                 if error.errno != errno.ENOMEM:
                     raise
                 mapping = self._allocate_again(error, nbytes, cache, readonly, label)
+            mapping.readonly = readonly
             return self._adopt(mapping)
 
     def _allocate_again(
@@ -237,7 +239,7 @@ class Memory:
             mapping = self._backend.import_host(
                 pointer, nbytes, writable=writable, may_be_gpu_address=may_be_gpu_address, label=label
             )
-            mapping.owner = owner
+            mapping.owner, mapping.readonly = owner, not writable
             return self._adopt(mapping)
 
     def share(self, source: Mapping, *, label: str = "") -> Mapping:
@@ -252,7 +254,7 @@ class Memory:
             with self._lock:
                 self.reap()
                 mapping = self._backend.share(source, home._backend, label=label)
-                mapping.owner = source.owner
+                mapping.owner, mapping.readonly = source.owner, source.readonly
                 if not source.sharers:
                     source.sharers.append((home, source))
                 mapping.sharers = source.sharers
@@ -575,7 +577,7 @@ class Buffer:
             raise LaunchError(f"view of {size} bytes at byte {offset} does not lie inside {self!r}")
         if dtype is not None:
             shape = _fit_shape(size, np.dtype(dtype), shape)
-        return Buffer(
+        return type(self)(
             self._handle.memory,
             self.mapping,
             offset=self.offset + offset,
@@ -608,8 +610,10 @@ class Buffer:
         """Replace the contents by those of ``array``, which has the same dtype and size in bytes.
 
         Waits for the last GPU work that uses the buffer (see :meth:`numpy` for the errors), so that a running
-        program never sees half of the new contents.
+        program never sees half of the new contents. :class:`LeaseError` if the memory is read-only.
         """
+        if self.mapping.readonly:
+            raise LeaseError(f"{self!r} is read-only memory")
         source = np.ascontiguousarray(array)
         if self.dtype is not None and source.dtype != self.dtype:
             raise LaunchError(
@@ -629,13 +633,15 @@ class Buffer:
         self._handle.memory.flush(self.mapping, self.offset, self.nbytes)
 
     def view(self, timeout: float | None = None) -> memoryview:
-        """Return the memory itself as writable bytes, without a copy; waits as :meth:`numpy` does.
+        """Return the memory itself as bytes, without a copy; waits as :meth:`numpy` does. They are writable
+        unless the memory is read-only.
 
         The memory stays mapped as long as the view lives. The CPU sees later GPU writes only after another
         :meth:`invalidate`, the GPU sees CPU writes to imported or cached memory only after :meth:`flush`.
         """
         self._readable(timeout)
-        return memoryview(self._handle.memory.view(self.mapping, self.offset, self.nbytes)).cast("B")
+        view = memoryview(self._handle.memory.view(self.mapping, self.offset, self.nbytes)).cast("B")
+        return view.toreadonly() if self.mapping.readonly else view
 
     def flush(self) -> None:
         """Let the GPU see what the CPU wrote through the array or a view. Only imported and cached memory
@@ -699,6 +705,19 @@ class Buffer:
     def _check_alive(self) -> None:
         if self.mapping.space is None:
             raise LeaseError(f"{self!r} was freed, or its device is closed")
+
+
+class ReadOnlyBuffer(Buffer):
+    """A buffer that the GPU cannot write. It is a class of its own for the sake of launches: looking at the
+    class of an argument sorts those out that must be compared with what the program writes.
+    """
+
+    __slots__ = ()
+
+
+def buffer_of(memory: Memory, mapping: Mapping, label: str | None = None) -> Buffer:
+    """Return all of a mapping as a buffer of raw bytes."""
+    return (ReadOnlyBuffer if mapping.readonly else Buffer)(memory, mapping, label=label)
 
 
 def _fit_shape(nbytes: int, dtype: np.dtype[Any], shape: Sequence[int] | None) -> tuple[int, ...]:

@@ -63,7 +63,8 @@ class Spec:
 
     ``type_name`` is what errors call the type: numpy's name, or a family's own. Buffers: ``dtype`` is
     ``None`` if any will do, ``mask`` the address bits that must be zero, ``nbytes`` the least size,
-    ``written`` whether the program may write it. Scalars: ``code`` is that of struct; a value of exactly the
+    ``written`` whether the program may write it, ``writable`` whether it must lie in memory that can be
+    written, because the file says that it is. Scalars: ``code`` is that of struct; a value of exactly the
     type ``native`` between ``low`` and ``high`` can be stored as it is, ``convert`` makes one of others.
     """
 
@@ -81,6 +82,7 @@ class Spec:
         "nbytes",
         "program",
         "type_name",
+        "writable",
         "written",
     )
 
@@ -90,7 +92,7 @@ class Spec:
         self.name = name
         self.type_name = type_name
         self.address = True
-        self.written = False
+        self.written = self.writable = False
         self.dtype = _dtype(type_name)
         self.code = ADDRESS
         self.convert: Callable[[Any], Any] = operator.index
@@ -105,7 +107,8 @@ class Spec:
     ) -> Spec:
         """Return the demands on a buffer; with a type that numpy does not name, any buffer will do."""
         spec = cls(program, index, name, type_name)
-        spec.written, spec.mask, spec.nbytes = written, mask, nbytes
+        spec.written = spec.writable = written
+        spec.mask, spec.nbytes = mask, nbytes
         return spec
 
     @classmethod
@@ -199,6 +202,11 @@ class Spec:
             )
         if value.nbytes < self.nbytes:
             raise LaunchError(f"{self}: {self.nbytes} bytes are needed, {value!r} is too small")
+        if self.writable and value.mapping.readonly:
+            raise LaunchError(
+                f"{self}: the program writes it, {value!r} is read-only memory; if it only reads it, "
+                "declare it const in the source"
+            )
 
 
 def _address_of(spec: Spec, memory: Memory, nbytes: int, value: Any) -> int:
@@ -552,7 +560,9 @@ class Program:
         if places.default != default:
             raise LaunchError(f"{spec}: parameter {name!r} already has another default")
         places.offsets.append(offset + place.offset)
-        places.checks.setdefault((*spec.demand, nbytes), check)
+        key = (*spec.demand, nbytes)
+        if spec.writable or key not in places.checks:
+            places.checks[key] = check
 
     # ----- launches -------------------------------------------------------------------------------
 

@@ -199,6 +199,25 @@ def test_read_only_memory_is_mapped_read_only(kgsl: FakeKgsl, device: rf.Device)
     assert facts.MEMFLAGS.unpack(last(kgsl, facts.MAP_USER_MEM).flags)["GPUREADONLY"]
 
 
+def test_read_only_memory_is_not_written_by_the_cpu_either(device: rf.Device) -> None:
+    array = np.arange(8, dtype=np.float32)
+    array.flags.writeable = False
+    for buffer in (device.import_array(array, label="frame"), device.import_array(array).offset_view(0)):
+        with pytest.raises(rf.LeaseError, match="is read-only memory"):
+            buffer.copy_from(np.zeros(8, np.float32) if buffer.dtype else np.zeros(32, np.uint8))
+        with pytest.raises(rf.LaunchError, match="is read-only memory"):
+            device.copy(buffer, np.zeros(8, np.float32))
+        assert buffer.view().readonly and not np.asarray(buffer).flags.writeable
+    assert array.tolist() == list(range(8))
+
+
+def test_read_only_memory_is_no_output(device: rf.Device) -> None:
+    array = np.arange(8, dtype=np.float32)
+    array.flags.writeable = False
+    with pytest.raises(rf.LaunchError, match="is read-only memory"):
+        device.copy(device.import_array(array), device.zeros(8, np.float32))
+
+
 def test_efault_is_an_error_unless_the_pointer_was_declared_a_gpu_address(
     kgsl: FakeKgsl, device: rf.Device
 ) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
+
+import msgspec
 
 from ringfence.compile.opencl import compile_opencl
+from ringfence.hardware.amd.code_object import CodeObject, load_code_object
 
 SCALE = """
 kernel void scale(global float* y, global const float* x, float a, uint n) {
@@ -35,3 +39,13 @@ kernel void reverse(global uint* y) {
 @functools.lru_cache(None)
 def build(source: str, arch: str = "gfx1100", **defines: int) -> bytes:
     return compile_opencl(source, arch=arch, defines=defines)
+
+
+def untyped(source: str) -> CodeObject:
+    """Return a code object with one kernel, as compilers of other languages write it: without types."""
+    loaded = load_code_object(build(source))
+    kernel = loaded.kernel()
+    assert kernel.metadata is not None
+    args = tuple(msgspec.structs.replace(each, type_name=None) for each in kernel.metadata.args)
+    metadata = msgspec.structs.replace(kernel.metadata, args=args)
+    return replace(loaded, kernels={kernel.name: replace(kernel, metadata=metadata)})

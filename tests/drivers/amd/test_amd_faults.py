@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import SCALE, build
+from kernels import SCALE, build, untyped
 
 import ringfence as rf
 from ringfence.drivers.amd.device import AmdDevice
@@ -51,13 +51,44 @@ def test_a_store_beyond_a_buffer_is_a_gpu_fault_that_says_where(device: rf.Devic
         device.launch(kernel, buffer, 0, groups=1, local=32)
 
 
-def test_a_write_to_memory_that_was_imported_for_reading_says_so(device: rf.Device) -> None:
+def readonly_block(device: rf.Device) -> rf.Buffer:
     block = np.zeros(4096, np.uint32)
     block.flags.writeable = False
-    kernel = device.load(build(STORE))["store"]
-    job = device.launch(kernel, device.import_array(block), 0, groups=1, local=32)
+    return device.import_array(block, label="block")
+
+
+def test_a_write_to_memory_that_was_imported_for_reading_says_so(device: rf.Device) -> None:
+    kernel = device.load(untyped(STORE))["store"]
+    job = device.launch(kernel, readonly_block(device), np.uint64(0), groups=1, local=32)
     with pytest.raises(rf.GpuFault, match="read-only"):
         job.wait()
+
+
+def test_what_the_metadata_says_is_written_must_not_be_read_only(device: rf.Device) -> None:
+    store, block = device.load(build(STORE))["store"], readonly_block(device)
+    message = "argument 0 'p' of program 'store': the program writes it, .*'block'.* is read-only memory"
+    for buffer in (block, block.offset_view(64, 256)):
+        with pytest.raises(rf.LaunchError, match=message):
+            device.launch(store, buffer, 0, groups=1, local=32)
+    with pytest.raises(rf.LaunchError, match=message):
+        device.record().dispatch(store, (block, 0), 1, 32)
+    with pytest.raises(rf.LaunchError, match="read-only memory"):
+        device.copy(block, device.zeros(4096, np.uint32))
+    scale = device.load(build(SCALE.replace("float*", "uint*")))["scale"]
+    device.launch(scale, device.zeros(64, np.uint32), block, 1.0, 64, groups=1, local=64).wait()
+
+
+def test_a_parameter_that_one_launch_reads_and_another_writes_must_be_writable(device: rf.Device) -> None:
+    scale = device.load(build(SCALE.replace("float*", "uint*")))["scale"]
+    block, y = readonly_block(device), device.zeros(64, np.uint32)
+    for reads_first in (True, False):
+        arguments = [(y, rf.Parameter("x", y), 1.0, 64), (rf.Parameter("x", y), y, 1.0, 64)]
+        stream = device.record()
+        for each in arguments if reads_first else arguments[::-1]:
+            stream.dispatch(scale, each, 1, 64).barrier()
+        bound = device.bind(stream)
+        with pytest.raises(rf.LaunchError, match="read-only memory"):
+            bound.submit(x=block)
 
 
 def test_an_endless_loop_is_a_hang(machine: Machine) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from kernels import SCALE, build
+from kernels import SCALE, build, untyped
 
 import ringfence as rf
 from ringfence.virtual.faults import CallError
@@ -131,8 +131,12 @@ def test_a_gpu_that_may_only_read_what_another_may_only_read(device: rf.Device, 
     array = np.ones(COUNT, np.float32)
     array.flags.writeable = False
     theirs = peer.import_buffer(device.import_array(array))
+    with pytest.raises(rf.LaunchError, match="read-only"):
+        scale(peer, theirs, theirs, 2.0)
+    kernel = peer.load(untyped(SCALE))["scale"]
+    factor, count = np.float32(2.0), np.uint32(COUNT)
     with pytest.raises(rf.GpuFault, match="read-only"):
-        scale(peer, theirs, theirs, 2.0).wait()
+        peer.launch(kernel, theirs, theirs, factor, count, groups=1, local=64).wait()
 
 
 # ----- refusals -----------------------------------------------------------------------------------

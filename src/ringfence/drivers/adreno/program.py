@@ -22,7 +22,7 @@ from ringfence.hardware.adreno.descriptors import (
 from ringfence.hardware.adreno.program import INSTRUCTION_UNIT, AdrenoProgram, Argument
 from ringfence.runtime import program as common
 from ringfence.runtime.device import Geometry, Limits
-from ringfence.runtime.memory import Buffer, Memory
+from ringfence.runtime.memory import Buffer, Memory, buffer_of
 from ringfence.runtime.program import ADDRESS, Place, Spec, in_order
 
 from .encode import CONSTANT_BYTES, PRIVATE_UNIT, BlockLayout, geometry_words
@@ -215,4 +215,4 @@ def _upload(memory: Memory, source: AdrenoProgram, label: str) -> Buffer:
     mapping = memory.allocate(len(source.code), readonly=True, label=f"code of {label}")
     assert mapping.host_address is not None
     ctypes.memmove(mapping.host_address, source.code, len(source.code))
-    return Buffer(memory, mapping)
+    return buffer_of(memory, mapping)

@@ -19,6 +19,7 @@ COPY_LOCAL_SIZE = 256
 MAX_COPY_ELEMENTS = (1 << 32) - COPY_LOCAL_SIZE
 _ENTRY = 256  # byte offset of the code behind the descriptor
 _USER_SGPRS = 15
+_BUFFER = ArgumentKind.GLOBAL_BUFFER
 
 _HEAD = (
     (0xF4080100, 0xF8000000),  # s_load_b128 s[4:7], s[0:1], null
@@ -93,8 +94,8 @@ def copy_program(element_bytes: int, arch: str) -> CodeObject:
     """Return the code object that copies elements of 1, 4 or 16 bytes on a gfx11 chip."""
     align = min(element_bytes, 4)
     arguments = (
-        Argument(0, 8, ArgumentKind.GLOBAL_BUFFER, name="dst", pointee_align=align),
-        Argument(8, 8, ArgumentKind.GLOBAL_BUFFER, name="src", pointee_align=align, is_const=True),
+        Argument(0, 8, _BUFFER, name="dst", pointee_align=align, actual_access="write_only"),
+        Argument(8, 8, _BUFFER, name="src", pointee_align=align, is_const=True),
         Argument(16, 4, ArgumentKind.BY_VALUE, name="n", type_name="uint"),
     )
     return code_object_of(f"copy{element_bytes}", arch, copy_words(element_bytes), arguments, COPY_LOCAL_SIZE)

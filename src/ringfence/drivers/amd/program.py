@@ -17,7 +17,7 @@ from ringfence.hardware.amd.metadata import Argument, ArgumentKind, KernelMetada
 from ringfence.hardware.amd.topology import NodeProperties
 from ringfence.runtime import program as common
 from ringfence.runtime.device import Geometry, Limits
-from ringfence.runtime.memory import Buffer, Memory
+from ringfence.runtime.memory import Buffer, Memory, buffer_of
 from ringfence.runtime.program import Place, Spec, in_order
 
 MAX_THREADS = 1024  # work-items of a group
@@ -48,7 +48,11 @@ def argument_spec(kernel: str, index: int, argument: Argument) -> Spec:
     if argument.value_kind is ArgumentKind.GLOBAL_BUFFER:
         read_only = argument.is_const or "read_only" in (argument.access, argument.actual_access)
         mask = (argument.pointee_align or size or 1) - 1
-        return Spec.of_buffer(kernel, index, name, dtype or "any", written=not read_only, mask=mask)
+        # Other compilers than OpenCL C's leave types out, and say nothing of what may be written.
+        told = argument.type_name is not None or argument.actual_access is not None
+        spec = Spec.of_buffer(kernel, index, name, dtype or "any", written=not read_only, mask=mask)
+        spec.writable = spec.written and told
+        return spec
     if argument.value_kind is not ArgumentKind.BY_VALUE:
         raise PackageError(
             f"argument {index} {name!r} of kernel {kernel!r} is a {argument.value_kind.value}, which cannot "
@@ -349,7 +353,7 @@ def _upload(memory: Memory, source: CodeObject, label: str) -> Buffer:
     assert mapping.host_address is not None
     image = bytes(source.at(mapping.gpu_address))
     ctypes.memmove(mapping.host_address, image, len(image))
-    return Buffer(memory, mapping)
+    return buffer_of(memory, mapping)
 
 
 def _end(packet_offset: int | None, arguments: int) -> int:
