@@ -6,6 +6,7 @@ import errno
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,122 @@ def test_discovery_survives_a_device_that_refuses(call: str) -> None:
         kgsl = rf.discover(port=machine)[0]
         assert not kgsl.available and "EACCES" in kgsl.reason
         assert machine.live_objects().total == 0
+
+
+# ----- input that makes no sense --------------------------------------------------------------------
+
+
+@pytest.fixture(params=["virtual:a630", "virtual:gfx1100"])
+def device(request: pytest.FixtureRequest) -> Iterator[rf.Device]:
+    with rf.open(request.param) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("spec", [None, 5, b"virtual:a630", ["auto"]])
+def test_a_device_is_named_by_text(spec: Any) -> None:
+    with pytest.raises(TypeError, match="a device is named by text such as 'auto'"):
+        rf.open(spec)
+
+
+@pytest.mark.parametrize("spec", ["virtual:a630", "virtual:gfx1100"])
+@pytest.mark.parametrize("priority", ["1", 1.5, 100])
+def test_a_priority_is_a_whole_number(spec: str, priority: Any) -> None:
+    with pytest.raises(rf.LaunchError, match=f"priority {priority!r}: "):
+        rf.open(spec, priority=priority)
+
+
+@pytest.mark.parametrize("shape", [5, np.int64(5), (np.int64(5),), [5], np.array([5])])
+def test_a_shape_is_any_whole_number_or_several(device: rf.Device, shape: Any) -> None:
+    buffer = device.empty(shape, np.float32)
+    assert buffer.shape == (5,) and type(buffer.shape[0]) is int
+
+
+@pytest.mark.parametrize("shape", [2.5, (2, 2.5), None, "12"])
+def test_another_shape_is_refused(device: rf.Device, shape: Any) -> None:
+    with pytest.raises(rf.LaunchError, match=r"'x'.* is neither a whole number nor a tuple of them"):
+        device.empty(shape, np.float32, "x")
+
+
+@pytest.mark.parametrize("dtype", ["floaty", 5, None])
+def test_a_dtype_that_numpy_has_not_is_refused(device: rf.Device, dtype: Any) -> None:
+    with pytest.raises(TypeError, match=f"buffer 'x': {dtype!r} is not a data type of numpy"):
+        device.zeros(4, dtype, "x")
+    if dtype is not None:
+        with pytest.raises(TypeError, match=f"{dtype!r} is not a data type"):
+            device.empty(4, np.float32).offset_view(0, dtype=dtype)
+        with pytest.raises(TypeError, match=f"{dtype!r} is not a data type"):
+            device.import_array(np.zeros(4).ctypes.data, 32, dtype=dtype)
+
+
+@pytest.mark.parametrize("cache", ["fast", "", 5])
+def test_an_unknown_kind_of_memory_names_the_known_ones(device: rf.Device, cache: Any) -> None:
+    with pytest.raises(rf.LaunchError, match=f"cache={cache!r}: known are writecombine, uncached, cached"):
+        device.array(np.zeros(4), cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"), [(float("nan"), ValueError), (-1, ValueError), (-0.5, ValueError), ("1", TypeError)]
+)
+def test_a_timeout_is_a_number_of_seconds(device: rf.Device, timeout: Any, error: type[Exception]) -> None:
+    x = device.zeros(4, np.float32)
+    job = device.copy(device.zeros(4, np.float32), x).submission
+    assert job is not None
+    waits = (job.wait, device.synchronize, x.numpy, x.view, device.close)
+    for wait in (*waits, lambda timeout: rf.open(device.name, timeout=timeout)):
+        with pytest.raises(error, match=f"timeout={timeout!r}"):
+            wait(timeout)
+    job.wait(np.float32(5))
+    with pytest.raises(error, match=f"timeout={timeout!r}"):
+        job.wait(timeout)
+
+
+@pytest.mark.parametrize("instances", [1.5, float("nan"), "2", 0, None])
+def test_instances_are_counted(device: rf.Device, instances: Any) -> None:
+    stream = device.record("frame").copy(device.zeros(4, np.float32), device.zeros(4, np.float32))
+    with pytest.raises(rf.LaunchError, match=f"'frame': bind with {instances!r} instances"):
+        device.bind(stream, instances=instances)
+    assert device.bind(stream, instances=np.int64(2)).instances == 2
+
+
+def test_things_of_another_kind_are_named(device: rf.Device) -> None:
+    x: Any = device.zeros(4, np.float32, "x")
+    nothing: Any = None
+    calls: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (rf.LaunchError, "NoneType is not a stream", lambda: device.bind(nothing)),
+        (rf.LeaseError, "NoneType is not a buffer", lambda: device.import_buffer(nothing)),
+        (rf.LeaseError, "16 bytes at 4096.0 is no range", lambda: device.import_array(4096.0, 16)),  # type: ignore[arg-type]
+        (rf.LaunchError, "at byte 1.5 of .*'x'", lambda: x.offset_view(1.5)),
+        (rf.LaunchError, "NoneType is no timeline", lambda: device.record().wait(nothing)),
+        (rf.LaunchError, "NoneType is no timeline", lambda: device.record().signal(nothing)),
+        (rf.LaunchError, "parameter 5: the name", lambda: rf.Parameter(5)),  # type: ignore[arg-type]
+        (TypeError, "a package is named by its path, not by NoneType", lambda: device.load_package(nothing)),
+    ]
+    for error, message, call in calls:
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_a_closed_device_says_so(device: rf.Device) -> None:
+    x = device.zeros(4, np.float32)
+    stream = device.record().copy(device.zeros(4, np.float32), x)
+    device.close()
+    calls: list[Callable[[], Any]] = [
+        lambda: device.array(np.zeros(4)),
+        lambda: device.bind(stream),
+        lambda: device.compile("kernel void k() {}"),
+        lambda: device.copy(x, np.zeros(4, np.float32)),
+        lambda: device.empty(4, np.float32),
+        lambda: device.import_array(np.zeros(4)),
+        lambda: device.import_buffer(x),
+        lambda: device.load(b""),
+        lambda: device.load_package("none.rfp"),
+        lambda: device.synchronize(),
+        lambda: device.timeline(),
+        lambda: device.record(),
+        lambda: device.zeros(4, np.float32),
+        lambda: device.__enter__(),
+        lambda: device.capture().__enter__(),
+    ]
+    for call in calls:
+        with pytest.raises(rf.DeviceLost, match=f"{device.name} is closed"):
+            call()

@@ -12,7 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ringfence.drivers.adreno.device import AdrenoDevice, look
-from ringfence.errors import CompileError, DeviceLost, RingfenceError, UnsupportedDevice, WaitTimeout
+from ringfence.errors import (
+    CompileError,
+    DeviceLost,
+    LaunchError,
+    RingfenceError,
+    UnsupportedDevice,
+    WaitTimeout,
+)
 from ringfence.hardware.adreno.chips import chip_from_id
 from ringfence.hardware.adreno.kgsl import DEVICE_PATH
 from ringfence.port import Port
@@ -23,7 +30,7 @@ from ringfence.runtime.device import DeviceInfo
 from ringfence.runtime.graph import Graph
 from ringfence.runtime.memory import Buffer, CacheMode
 from ringfence.runtime.program import Program
-from ringfence.runtime.queue import Submission
+from ringfence.runtime.queue import Submission, check_timeout
 from ringfence.runtime.stream import BoundStream, Parameter, Stream
 from ringfence.runtime.timeline import Timeline
 from ringfence.virtual.specification import VIRTUAL_CHIPS, VirtualSpec, parse_virtual
@@ -78,6 +85,7 @@ class Device:
         ``timeout`` seconds (the device's default if ``None``); everything was given back all the same.
         Closing twice does nothing.
         """
+        check_timeout(timeout)
         try:
             self._driver.close(timeout)
         finally:
@@ -86,6 +94,7 @@ class Device:
                 machine.close()
 
     def __enter__(self) -> Device:
+        self._driver.check_open()
         return self
 
     def __exit__(
@@ -171,6 +180,7 @@ class Device:
         macros, ``options`` those of clang. :class:`CompileError` with clang's messages, or if there is no
         compiler for the device.
         """
+        self._driver.check_open()
         if self.info.family != "amd":
             raise CompileError(
                 f"OpenCL C cannot be compiled for {self.info.chip}: load a program blob, or compile a model"
@@ -243,7 +253,7 @@ class Device:
 
     def array(self, array: NDArray[Any], label: str | None = None, *, cache: Cache | None = None) -> Buffer:
         """Return a buffer with a copy of ``array``, and its dtype and shape."""
-        return self._driver.array(array, cache=CacheMode(cache) if cache else None, label=label or "")
+        return self._driver.array(array, cache=_cache_mode(cache), label=label or "")
 
     def empty(
         self,
@@ -261,7 +271,7 @@ class Device:
         default is ``"writecombine"``, or ``"device"`` where the CPU reaches no memory of the GPU.
         :class:`PortError` (ENOMEM) if there is no memory.
         """
-        return self._driver.empty(shape, dtype, cache=CacheMode(cache) if cache else None, label=label or "")
+        return self._driver.empty(shape, dtype, cache=_cache_mode(cache), label=label or "")
 
     def zeros(
         self,
@@ -272,7 +282,7 @@ class Device:
         cache: Cache | None = None,
     ) -> Buffer:
         """Return a buffer full of zeros; otherwise as :meth:`empty`."""
-        return self._driver.zeros(shape, dtype, cache=CacheMode(cache) if cache else None, label=label or "")
+        return self._driver.zeros(shape, dtype, cache=_cache_mode(cache), label=label or "")
 
     def import_array(
         self,
@@ -348,9 +358,20 @@ class Device:
 
         :class:`PackageError` if the file is damaged or was compiled for another device.
         """
+        self._driver.check_open()
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"a package is named by its path, not by {type(path).__name__}")
         from ringfence.package.model import Model
 
         return Model(self, path)
+
+
+def _cache_mode(name: Cache | None) -> CacheMode | None:
+    try:
+        return None if name is None else CacheMode(name)
+    except ValueError:
+        known = ", ".join(mode.value for mode in CacheMode)
+        raise LaunchError(f"cache={name!r}: known are {known}") from None
 
 
 # ----- opening ------------------------------------------------------------------------------------
@@ -386,6 +407,8 @@ def open(
     :class:`PortError` tells why the kernel refused (EACCES, ENOENT, ...), :class:`UnsupportedDevice` names
     the chip id of a GPU that is not driven, or what is wrong with ``spec``. Nothing is left behind.
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"a device is named by text such as 'auto' or 'virtual:a630', not by {spec!r}")
     kind = spec.partition(":")[0]
     options: dict[str, Any] = {"timeout": timeout, "label": label or spec}
     if priority is not None:

@@ -1,4 +1,6 @@
-"""The one tree of exceptions. Every error that a user can meet derives from :class:`RingfenceError`."""
+"""The one tree of exceptions. Every error that a user can meet derives from :class:`RingfenceError`, but for
+a plain ``TypeError`` or ``ValueError`` where an argument is of a wrong kind.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ringfence.package.programs import AmdProgram, loadable
 from ringfence.runtime.device import DeviceInfo
 from ringfence.runtime.graph import BoundGraph, Graph
 from ringfence.runtime.memory import Buffer
-from ringfence.runtime.queue import Submission
+from ringfence.runtime.queue import Submission, check_timeout
 
 Array = npt.NDArray[Any]
 
@@ -78,6 +78,7 @@ class Model:
         poison: bool = False,
         timeout: float | None = None,
     ) -> None:
+        check_timeout(timeout)
         self.manifest: Manifest
         self.timeout = timeout
         self.closed = False

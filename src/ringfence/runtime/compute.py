@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,9 @@ from ringfence.runtime.copying import CopyPath, CopyResult, Side, copy_on_host, 
 from ringfence.runtime.device import DeviceInfo, Geometry
 from ringfence.runtime.encoder import Packets, StreamEncoder
 from ringfence.runtime.graph import Graph
-from ringfence.runtime.memory import Buffer, CacheMode, Mapping, Memory, buffer_of
+from ringfence.runtime.memory import Buffer, CacheMode, Mapping, Memory, buffer_of, data_type
 from ringfence.runtime.program import LaunchPlaces, Program
-from ringfence.runtime.queue import Queue, Submission
+from ringfence.runtime.queue import Queue, Submission, check_timeout
 from ringfence.runtime.staging import Staging
 from ringfence.runtime.stream import (
     BoundStream,
@@ -170,19 +171,22 @@ class ComputeDevice:
 
     def wait(self, value: int, timeout: float | None = None) -> None:
         """Wait until timeline ``value`` is reached; errors as :meth:`synchronize`."""
+        check_timeout(timeout)
         if value:
             self.queue.wait(value, timeout)
 
     def synchronize(self, timeout: float | None = None) -> None:
         """Wait for everything that was submitted. :class:`WaitTimeout`, :class:`DeviceLost`."""
-        self._check_open()
+        self.check_open()
         self.queue.check()
+        check_timeout(timeout)
         if self._captured() is not None:
             raise LaunchError(f"{self.label}: synchronize() while a graph is captured: nothing runs yet")
         self.queue.wait(self.queue.timeline.submitted, timeout)
         self.memory.reap()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """:class:`DeviceLost` if the device is closed."""
         if self.closed:
             raise DeviceLost(f"{self.label} is closed")
 
@@ -190,6 +194,7 @@ class ComputeDevice:
 
     def timeline(self, label: str, *, limit: int = SLOT_LIMIT) -> Timeline:
         """Return a new timeline whose slots lie in memory of this device."""
+        self.check_open()
         timeline = Timeline(self._new_slot, limit=limit, domain=self.domain, label=label)
         self._timelines.add(timeline)
         return timeline
@@ -220,9 +225,8 @@ class ComputeDevice:
         """Return a buffer for an array. The kernel hands out zeroed pages, but do not rely on it: use
         :meth:`zeros`.
         """
-        self._check_open()
-        kind = np.dtype(dtype)
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.check_open()
+        kind, sizes = data_type(dtype, f"buffer {label!r}"), _sizes(shape, label)
         if kind.hasobject:
             raise LaunchError(f"buffer {label!r}: {kind} elements are Python objects, which no GPU can use")
         nbytes = kind.itemsize * math.prod(sizes)
@@ -274,7 +278,7 @@ class ComputeDevice:
         label: str = "",
     ) -> Buffer:
         """Return CPU memory as a buffer, without a copy; see :meth:`ringfence.api.Device.import_array`."""
-        self._check_open()
+        self.check_open()
         if isinstance(source, np.ndarray):
             if not source.flags.c_contiguous:
                 raise LeaseError(
@@ -286,7 +290,9 @@ class ComputeDevice:
         else:
             if nbytes is None:
                 raise LeaseError(f"import of {label!r}: a pointer needs nbytes")
-            pointer, size = source, nbytes
+            pointer, size = _range(source, nbytes, label)
+        if dtype is not None:
+            dtype = data_type(dtype, f"import of {label!r}")
         mapping = self.memory.import_host(
             pointer,
             size,
@@ -302,7 +308,9 @@ class ComputeDevice:
         """Return a buffer of another device as one of this; see
         :meth:`ringfence.api.Device.import_buffer`.
         """
-        self._check_open()
+        self.check_open()
+        if not isinstance(buffer, Buffer):
+            raise LeaseError(f"{type(buffer).__name__} is not a buffer of another device")
         name = label or buffer.label
         if buffer.freed:
             raise LeaseError(f"{buffer!r} was freed, or its device is closed")
@@ -363,7 +371,7 @@ class ComputeDevice:
         queue = self.queue
         begin = queue.now()
         if queue.lost is not None or self.closed or self._capture is not None:
-            self._check_open()
+            self.check_open()
             queue.check()
             graph = self._captured()
             if graph is not None:
@@ -411,7 +419,7 @@ class ComputeDevice:
 
     def record(self, label: str = "") -> Stream:
         """Return an empty stream."""
-        self._check_open()
+        self.check_open()
         return Stream(self, label)
 
     def bind(
@@ -423,8 +431,10 @@ class ComputeDevice:
         guard: Guard | None = None,
     ) -> BoundStream:
         """Put the stream's commands and argument blocks into device memory; return what submits them."""
-        self._check_open()
+        self.check_open()
         self.queue.check()
+        if not isinstance(stream, Stream):
+            raise LaunchError(f"{type(stream).__name__} is not a stream: record one with dev.record()")
         return BoundStream(self, stream, instances=instances, label=label, guard=guard)
 
     # ----- graphs ---------------------------------------------------------------------------------
@@ -434,7 +444,7 @@ class ComputeDevice:
         """Record what the calling thread asks of the device in the block; see
         :meth:`ringfence.api.Device.capture`.
         """
-        self._check_open()
+        self.check_open()
         with self._lock:
             if self._capture is not None:
                 raise LaunchError(f"{self.label}: a graph is being captured already: captures do not nest")
@@ -465,7 +475,7 @@ class ComputeDevice:
         self, destination: Side | Parameter, source: Side | Parameter, timeout: float | None = None
     ) -> CopyResult:
         """Copy between buffers, or between a buffer and an array; see :meth:`ringfence.api.Device.copy`."""
-        self._check_open()
+        self.check_open()
         self.queue.check()
         graph = self._captured()
         if graph is not None:
@@ -525,6 +535,27 @@ class ComputeDevice:
             for side, view in zip((destination, source), sides)
         ]
         return self.prepare(program, (*given, count), groups=groups, global_size=None, local=None)
+
+
+def _sizes(shape: Any, label: str) -> tuple[int, ...]:
+    """Return a shape as a tuple; :class:`LaunchError` if it is none."""
+    try:
+        sizes = shape if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)
+        return tuple(map(operator.index, sizes))
+    except TypeError:
+        raise LaunchError(
+            f"buffer {label!r}: shape {shape!r} is neither a whole number nor a tuple of them"
+        ) from None
+
+
+def _range(pointer: Any, nbytes: Any, label: str) -> tuple[int, int]:
+    try:
+        return operator.index(pointer), operator.index(nbytes)
+    except TypeError:
+        raise LeaseError(
+            f"import of {label!r}: {nbytes!r} bytes at {pointer!r} is no range of memory; both are whole "
+            "numbers, unless an array is given"
+        ) from None
 
 
 def _buffer_of(side: Any) -> Buffer:

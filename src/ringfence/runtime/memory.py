@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import errno
+import operator
 import threading
 import weakref
 from collections import deque
@@ -572,11 +573,17 @@ class Buffer:
         Without ``dtype`` it is raw bytes. It is freed together with the buffer that it was made from.
         """
         self._check_alive()
-        size = self.nbytes - offset if nbytes is None else nbytes
+        try:
+            offset = operator.index(offset)
+            size = self.nbytes - offset if nbytes is None else operator.index(nbytes)
+        except TypeError:
+            raise LaunchError(
+                f"view of {nbytes!r} bytes at byte {offset!r} of {self!r}: both are whole numbers"
+            ) from None
         if offset < 0 or size <= 0 or offset + size > self.nbytes:
             raise LaunchError(f"view of {size} bytes at byte {offset} does not lie inside {self!r}")
         if dtype is not None:
-            shape = _fit_shape(size, np.dtype(dtype), shape)
+            shape = _fit_shape(size, data_type(dtype, f"view of {self!r}"), shape)
         return type(self)(
             self._handle.memory,
             self.mapping,
@@ -718,6 +725,17 @@ class ReadOnlyBuffer(Buffer):
 def buffer_of(memory: Memory, mapping: Mapping, label: str | None = None) -> Buffer:
     """Return all of a mapping as a buffer of raw bytes."""
     return (ReadOnlyBuffer if mapping.readonly else Buffer)(memory, mapping, label=label)
+
+
+def data_type(dtype: Any, what: str) -> np.dtype[Any]:
+    """Return numpy's data type; :class:`TypeError` if it has none of that name. ``None`` is no default."""
+    try:
+        found: np.dtype[Any] | None = None if dtype is None else np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None:
+        raise TypeError(f"{what}: {dtype!r} is not a data type of numpy such as 'float32'")
+    return found
 
 
 def _fit_shape(nbytes: int, dtype: np.dtype[Any], shape: Sequence[int] | None) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -74,6 +75,16 @@ class Visibility(Protocol):
 L = TypeVar("L", bound=DeviceLost)
 
 
+def check_timeout(timeout: object) -> None:
+    """:class:`TypeError` or :class:`ValueError` unless ``timeout`` is ``None`` or a time in seconds."""
+    if timeout is None:
+        return
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout={timeout!r} is no number of seconds")
+    if not float(timeout) >= 0:  # neither is a NaN
+        raise ValueError(f"timeout={timeout!r}: a time in seconds is 0 or more")
+
+
 class Queue:
     """A device's only compute queue: its timeline, its waits, and whether the device still lives.
 
@@ -92,6 +103,7 @@ class Queue:
         timeout: float,
         label: str,
     ) -> None:
+        check_timeout(timeout)
         self.timeline = timeline
         self.clock = clock
         self.timeout = timeout
@@ -263,6 +275,7 @@ class Submission:
         :class:`WaitTimeout` after ``timeout`` seconds (the device's default if ``None``): the work may still
         complete, and waiting again is fine. :class:`DeviceLost` (GpuHang, GpuFault) if the device failed.
         """
+        check_timeout(timeout)
         if self._visible is not None:
             return
         queue = self.queue

@@ -50,7 +50,7 @@ class Parameter:
     default: Any = None
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or self.name == "label":
+        if not isinstance(self.name, str) or not self.name.isidentifier() or self.name == "label":
             raise LaunchError(
                 f"parameter {self.name!r}: the name must be a Python identifier other than 'label'"
             )
@@ -273,6 +273,10 @@ class Stream:
         return self
 
     def _check_domain(self, timeline: Timeline) -> None:
+        if not isinstance(timeline, Timeline):
+            raise LaunchError(
+                f"stream {self.label!r}: {type(timeline).__name__} is no timeline, or its point"
+            )
         if timeline.domain != self._driver.domain:
             raise LaunchError(
                 f"stream {self.label!r}: timeline {timeline.label!r} lives in memory that this device cannot "
@@ -512,9 +516,10 @@ class BoundStream:
         label: str | None = None,
         guard: Guard | None = None,
     ) -> None:
-        if instances < 1:
+        if not isinstance(instances, (int, np.integer)) or instances < 1:
             raise LaunchError(
-                f"stream {stream.label!r}: bind with {instances} instances; at least one is needed"
+                f"stream {stream.label!r}: bind with {instances!r} instances; a whole number of at "
+                "least one is needed"
             )
         self.label = stream.label if label is None else label
         self._driver = driver

@@ -271,8 +271,10 @@ class AdrenoDevice(ComputeDevice):
         label: str | None = None,
         timeline_limit: int = SLOT_LIMIT,
     ) -> None:
-        if not 1 <= priority <= MAX_PRIORITY:
-            raise LaunchError(f"context priority {priority}: 1 (most urgent) to {MAX_PRIORITY} are possible")
+        if not isinstance(priority, int) or not 1 <= priority <= MAX_PRIORITY:
+            raise LaunchError(
+                f"context priority {priority!r}: 1 (most urgent) to {MAX_PRIORITY} are possible"
+            )
         super().__init__(port, label or path)
         self.path = path
         with contextlib.ExitStack() as undo:
@@ -331,7 +333,7 @@ class AdrenoDevice(ComputeDevice):
 
     def load(self, blob: bytes | AdrenoProgram, *, label: str | None = None) -> Program:
         """Return a program in device memory; :class:`PackageError` if it cannot run here."""
-        self._check_open()
+        self.check_open()
         source = blob if isinstance(blob, AdrenoProgram) else read_program(bytes(blob))
         return Program(self, source, label)
 

@@ -68,9 +68,9 @@ class AmdDevice(ComputeDevice):
         timeline_limit: int = SLOT_LIMIT,
         ring_bytes: int = RING_BYTES,
     ) -> None:
-        if not 0 <= priority <= kfd.MAX_QUEUE_PRIORITY:
+        if not isinstance(priority, int) or not 0 <= priority <= kfd.MAX_QUEUE_PRIORITY:
             raise LaunchError(
-                f"queue priority {priority}: 0 to {kfd.MAX_QUEUE_PRIORITY} (most urgent) are possible"
+                f"queue priority {priority!r}: 0 to {kfd.MAX_QUEUE_PRIORITY} (most urgent) are possible"
             )
         super().__init__(port, label or f"kfd:{name}")
         self.gpu: Gpu = choose_gpu(find_gpus(port, visible), name)
@@ -152,7 +152,7 @@ class AmdDevice(ComputeDevice):
 
         Loading the same bytes again returns the same module while it lives.
         """
-        self._check_open()
+        self.check_open()
         if isinstance(blob, CodeObject):
             return self._check_scratch(Module(self, blob, label))
         digest = hashlib.sha256(blob).digest()
