@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -93,3 +94,43 @@ def test_the_callers_tinygrad_settings_do_not_count(monkeypatch: pytest.MonkeyPa
 def test_what_cannot_be_compiled_is_refused(options, message):
     with pytest.raises(CompileError, match=message):
         compile_tinygrad(lambda a: a + 1, (64,), **options)
+
+
+@pytest.mark.parametrize("target", ["a630", "gfx1100"])
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (lambda a: 1 / 0, {}, "ZeroDivisionError: division by zero"),
+        (lambda a: a + a.reshape(2, 2), {}, "IndexError: shape mismatch"),
+        (lambda a: a.numpy(), {}, "RuntimeError: no copyout"),
+        (lambda a, b: a, {}, "TypeError: .*missing 1 required positional argument"),
+        (5, {}, "TypeError: 'int' object is not callable"),
+        (lambda a: (a, a), {}, "the function returned .*, not a tinygrad tensor"),
+        (lambda a: None, {}, "the function returned None, not a tinygrad tensor"),
+        (lambda a: a, {}, "needs no kernel"),
+        (
+            lambda a: a + 1,
+            {"local": (0,)},
+            r"local size \(0,\) is no sequence of whole numbers of at least 1",
+        ),
+        (lambda a: a + 1, {"local": 4}, "local size 4 is no sequence"),
+        (lambda a: a + 1, {"local": (2, 2)}, r"local size \(2, 2\) does not suit"),
+    ],
+)
+def test_what_cannot_be_compiled_is_a_compile_error(
+    function: Any, options: dict[str, Any], message: str, target: str
+) -> None:
+    with pytest.raises(CompileError, match=message):
+        compile_tinygrad(function, (4,), target=target, **options)
+
+
+@pytest.mark.parametrize("shape", [4, "ab", (-4,), (2.5,), None])
+def test_a_shape_is_a_sequence_of_whole_numbers(shape: Any) -> None:
+    with pytest.raises(CompileError, match="is no sequence of whole numbers of at least 0"):
+        compile_tinygrad(lambda a: a + 1, shape)
+
+
+def test_float64_is_refused_where_the_chip_has_none() -> None:
+    with pytest.raises(CompileError, match="float64, which a630 has not"):
+        compile_tinygrad(lambda a: a + 1, (4,), dtype="float64")
+    compile_tinygrad(lambda a: a.double().float() + 1, (4,))  # nothing is left of it

@@ -16,11 +16,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from tinygrad import dtypes
 from tinygrad.device import Compiler
 from tinygrad.helpers import Target
+from tinygrad.renderer import Renderer
 from tinygrad.renderer.nir import IR3Renderer
 from tinygrad.runtime.autogen import mesa
 from tinygrad.runtime.support.compiler_mesa import IR3Compiler, deserialize, rzalloc
+from tinygrad.uop.ops import UOp
 
 from ringfence.errors import CompileError
 from ringfence.hardware.adreno.chips import Chip, chip_by_name
@@ -52,6 +55,7 @@ class ChipCompiler(IR3Compiler):  # type: ignore[misc]
 
     def __init__(self, arch: str, narrow: bool) -> None:
         chip = chip_by_name(arch.split(",")[0])
+        self.chip = chip.name
         self.arch, self.narrow, self.dev_id = arch, narrow, _identity(chip)
         options = mesa.struct_ir3_compiler_options(disable_cache=True)
         self.cc = mesa.ir3_compiler_create(None, self.dev_id, device_info(chip), options).contents
@@ -97,14 +101,31 @@ class ChipCompiler(IR3Compiler):  # type: ignore[misc]
         return ChipCompiler, (self.arch, self.narrow)
 
 
+class ChipRenderer(IR3Renderer):  # type: ignore[misc]
+    """tinygrad's renderer of NIR with the compiler of ``chip``, whose errors it has.
+
+    ``narrow``: for kernels with 8- or 16-bit numbers.
+    """
+
+    def __init__(self, chip: Chip, narrow: bool) -> None:
+        # Not IR3Renderer's own, whose compiler accepts an a630 only. The device must be QCOM, or tinygrad's
+        # image rewrite (codegen/late/coalesce.py) silently does nothing.
+        Renderer.__init__(self, Target("QCOM", "IR3", f"{chip.name},{_OPTIONS}"))
+        self.compiler = ChipCompiler(self.target.arch, narrow)
+        self.nir_options = self.compiler.nir_options
+        mesa.glsl_type_singleton_init_or_ref()
+        self._deinit_types = True  # what IR3Renderer undoes at its end
+
+    def render(self, uops: list[UOp]) -> Any:
+        """Return the serialised shader; :class:`CompileError` for what Mesa would abort at."""
+        if any(u.dtype == dtypes.double for u in uops):
+            raise CompileError(f"a kernel computes with float64, which {self.compiler.chip} has not")
+        return super().render(uops)
+
+
 def make_renderer(chip: Chip, *, narrow: bool) -> IR3Renderer:
     """Return tinygrad's renderer with the compiler of ``chip``; errors as :func:`device_info`.
 
     ``narrow``: for kernels with 8- or 16-bit numbers.
     """
-    # The device must be QCOM or tinygrad's image rewrite (codegen/late/coalesce.py) silently does nothing.
-    renderer = IR3Renderer(Target("QCOM", "IR3", f"{_ACCEPTED_BY_TINYGRAD},{_OPTIONS}"))
-    renderer.target = Target("QCOM", "IR3", f"{chip.name},{_OPTIONS}")
-    renderer.compiler = ChipCompiler(renderer.target.arch, narrow)
-    renderer.nir_options = renderer.compiler.nir_options
-    return renderer
+    return ChipRenderer(chip, narrow)

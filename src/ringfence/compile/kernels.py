@@ -7,8 +7,10 @@ needed.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tinygrad import Tensor
 from tinygrad.codegen.opt import KernelOptError, Opt, OptOps
@@ -51,8 +53,8 @@ def compile_tinygrad(
 
     Returns its kernels in launch order, for elementwise functions and products of matrices exactly one.
     ``local`` forces the local size along the first axes of the result; the code then skips work-items
-    beyond its end, so that a size need not be a multiple. :class:`CompileError` if the target is unknown
-    or the expression cannot be compiled.
+    beyond its end, so that a size need not be a multiple. :class:`CompileError` if the target is unknown,
+    the function fails, or its expression cannot be compiled.
 
     >>> kernel = compile_tinygrad(lambda a, b: 2 * a + b, (1000,), (1000,), local=(64,))[0]
     >>> kernel.arguments, kernel.groups, kernel.local
@@ -61,6 +63,38 @@ def compile_tinygrad(
     check_installation(target)
     if dtype not in DTYPES_DICT:
         raise CompileError(f"unknown dtype {dtype!r}; known: {', '.join(sorted(DTYPES_DICT))}")
+    sizes = [_whole_numbers("shape", shape, least=0) for shape in shapes]
+    threads = None if local is None else _whole_numbers("local size", local, least=1)
+    try:
+        kernels = _compile_all(function, sizes, dtype, target, threads)
+    except CompileError:
+        raise
+    except Exception as error:  # of the caller's function, or of tinygrad, which raises whatever it likes
+        raise CompileError(
+            f"the expression cannot be compiled for {target}: {type(error).__name__}: {error}"
+        ) from error
+    if not kernels:
+        raise CompileError("the expression needs no kernel: it is one of its inputs, or nothing")
+    return kernels
+
+
+def _whole_numbers(what: str, given: Any, *, least: int) -> tuple[int, ...]:
+    try:
+        numbers = tuple(map(operator.index, given))
+    except TypeError:
+        numbers = (-1,)
+    if min(numbers, default=least) < least:
+        raise CompileError(f"{what} {given!r} is no sequence of whole numbers of at least {least}")
+    return numbers
+
+
+def _compile_all(
+    function: Callable[..., Tensor],
+    shapes: Sequence[tuple[int, ...]],
+    dtype: str,
+    target: str,
+    local: tuple[int, ...] | None,
+) -> list[CompiledKernel]:
     # NULL: a device that allocates and runs nothing. The settings are those of an empty environment.
     with Context(
         DEV="NULL",
@@ -75,13 +109,16 @@ def compile_tinygrad(
     ):
         inputs = [Tensor.empty(*shape, dtype=dtype) for shape in shapes]
         names = {t.uop.base: f"in{k}" for k, t in enumerate(inputs)}
-        output = function(*inputs).contiguous()
+        made = function(*inputs)
+        if not isinstance(made, Tensor):
+            raise CompileError(f"the function returned {made!r}, not a tinygrad tensor")
+        output = made.contiguous()
         calls = output.schedule_linear().src
         names[output.uop.base] = "out"
         return [_compile(call, target, names, local) for call in calls]
 
 
-def _compile(call: UOp, target: str, names: dict[UOp, str], local: Sequence[int] | None) -> CompiledKernel:
+def _compile(call: UOp, target: str, names: dict[UOp, str], local: tuple[int, ...] | None) -> CompiledKernel:
     ast = call.src[0]
     if ast.op is not Ops.SINK:
         raise CompileError(f"the expression needs a {ast.op.name} step, which is not a kernel")
@@ -93,7 +130,7 @@ def _compile(call: UOp, target: str, names: dict[UOp, str], local: Sequence[int]
     try:
         kernel = compile_kernel(ast, target, [names[base] for base in buffers])
     except KernelOptError as error:
-        raise CompileError(f"local size {tuple(local or ())} does not suit the kernel: {error}") from error
+        raise CompileError(f"local size {local} does not suit the kernel: {error}") from error
     used = [buffers[slot] for slot in kernel.slots]
     temporaries = {
         names[base]: math.prod(base.shape) * base.dtype.itemsize
