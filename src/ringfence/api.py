@@ -29,7 +29,7 @@ from ringfence.runtime.copying import CopyResult
 from ringfence.runtime.device import DeviceInfo
 from ringfence.runtime.graph import Graph
 from ringfence.runtime.memory import Buffer, CacheMode
-from ringfence.runtime.program import Program
+from ringfence.runtime.program import CompiledProgram, Program
 from ringfence.runtime.queue import Submission, check_timeout
 from ringfence.runtime.stream import BoundStream, Parameter, Stream
 from ringfence.runtime.timeline import Timeline
@@ -38,7 +38,6 @@ from ringfence.virtual.specification import VIRTUAL_CHIPS, VirtualSpec, parse_vi
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
-    from ringfence.hardware.adreno.program import AdrenoProgram
     from ringfence.hardware.amd.code_object import CodeObject
     from ringfence.virtual.machine import Machine
 
@@ -153,12 +152,13 @@ class Device:
 
     # ----- programs -------------------------------------------------------------------------------
 
-    def load(self, blob: bytes | AdrenoProgram | CodeObject, *, label: str | None = None) -> Any:
+    def load(self, blob: bytes | CodeObject | CompiledProgram, *, label: str | None = None) -> Any:
         """Return a program blob in device memory; index it with the name of a program in it.
 
-        An Adreno blob (or an :class:`AdrenoProgram`) is one program, which is returned. A code object (of
-        clang, HIP, Triton, ...) is a :class:`ringfence.drivers.amd.program.Module`, which can be launched
-        itself if it has a single kernel.
+        ``blob`` is the contents of a file, or a compiled program such as those of
+        :func:`ringfence.compile.kernels.compile_tinygrad`. An Adreno blob is one program, which is returned.
+        A code object (of clang, HIP, Triton, ...) is a :class:`ringfence.drivers.amd.program.Module`, which
+        can be launched itself if it has a single kernel.
 
         :class:`PackageError` if the blob is damaged, of another version, or needs another chip or more than
         this one has.

@@ -30,6 +30,13 @@ def test_python_examples_run(document, index, pnet, tmp_path, monkeypatch, capsy
     assert capsys.readouterr().out
 
 
+def test_the_first_example_runs_on_the_other_chip_that_it_names(capsys):
+    chip, other = re.match(r'.*\nchip = "(\w+)"  # or (\w+)\n', examples("README.md")[0], re.DOTALL).groups()
+    code = examples("README.md")[0].replace(f'chip = "{chip}"', f'chip = "{other}"')
+    exec(compile(code, f"README.md on {other}", "exec"), {"__name__": "example"})
+    assert "host-visible" in capsys.readouterr().out
+
+
 def test_no_example_is_left_out():
     assert len(examples("README.md")) == 2 and len(examples("docs/virtual-gpu.md")) == 1
 

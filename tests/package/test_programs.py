@@ -86,13 +86,13 @@ def test_a_program_of_the_other_family_is_refused(target: str, blob: bytes | Non
         encode_package(replace(manifest, target=target), sections)
 
 
-def test_a_model_gives_code_objects_to_the_device() -> None:
-    loaded: list[object] = []
+def test_a_model_gives_the_programs_to_the_device() -> None:
+    loaded: list[bytes] = []
 
     class AmdDevice(FakeDevice):
-        def load(self, program: bytes) -> object:  # type: ignore[override]
-            loaded.append(program)
-            return read_amd_program(program)
+        def load(self, program: AmdProgram) -> AmdProgram:  # type: ignore[override]
+            loaded.append(program.to_bytes())
+            return program
 
     def double(out: np.ndarray, x: np.ndarray) -> None:
         out[:] = 2 * x

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ringfence.errors import LaunchError, PackageError
 from ringfence.hardware.adreno.program import AdrenoProgram
 from ringfence.package.format import Manifest, Package, Tensor, read_package
-from ringfence.package.programs import AmdProgram, loadable
+from ringfence.package.programs import AmdProgram
 from ringfence.runtime.device import DeviceInfo
 from ringfence.runtime.graph import BoundGraph, Graph
 from ringfence.runtime.memory import Buffer
@@ -35,7 +35,7 @@ class Device(Protocol):
 
     @property
     def info(self) -> DeviceInfo: ...
-    def load(self, blob: AdrenoProgram | bytes, /) -> Any: ...
+    def load(self, blob: AdrenoProgram | AmdProgram, /) -> Any: ...
     def array(self, array: Array, /, label: str | None = None) -> Buffer: ...
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike, /, label: str | None = None) -> Buffer: ...
     def launch(self, program: Any, /, *args: Buffer, groups: Any, local: Any) -> Submission: ...
@@ -147,7 +147,7 @@ class Model:
     def _bind(
         self, device: Device, programs: Sequence[AdrenoProgram | AmdProgram], memory: Sequence[Buffer]
     ) -> BoundGraph:
-        loaded = [device.load(loadable(program)) for program in programs]
+        loaded = [device.load(program) for program in programs]
         with device.capture(self.manifest.name) as graph:
             for step in self.manifest.steps:
                 arguments = [memory[k].offset_view(0) for k in step.buffers]

@@ -1,6 +1,6 @@
 """The programs of a package: an Adreno blob or an AMD code object, by the target's family.
 
-:class:`Program` is what a package needs to know of either, and :func:`loadable` what a device takes.
+:class:`Program` is what a package needs to know of either.
 """
 
 from __future__ import annotations
@@ -122,8 +122,3 @@ def _argument(kernel: str, index: int, argument: MetadataArgument) -> AmdArgumen
             "only buffers and numbers are supported"
         )
     return AmdArgument("buffer", name, written=argument.actual_access != "read_only", dtype=dtype)
-
-
-def loadable(program: AdrenoProgram | AmdProgram) -> AdrenoProgram | bytes:
-    """Return what ``load`` of the target's device takes."""
-    return program.code_object if isinstance(program, AmdProgram) else program

@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -319,6 +319,36 @@ def _alike(specs: Sequence[Spec]) -> tuple[int, tuple[np.dtype[Any] | None, int,
     first = specs[0]
     same = itertools.takewhile(lambda spec: spec.demand == first.demand, specs)
     return len(list(same)), (first.dtype, first.mask, first.nbytes)
+
+
+# ----- blobs ----------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class CompiledProgram(Protocol):
+    """What a compiler made for ``chip``; ``to_bytes`` gives its blob."""
+
+    @property
+    def chip(self) -> str: ...
+    def to_bytes(self) -> bytes: ...
+
+
+def blob_bytes(given: object, chip: str) -> bytes:
+    """Return the blob that is given, as bytes or as a compiled program. :class:`TypeError` for anything else,
+    :class:`PackageError` for a program of another chip.
+    """
+    if isinstance(given, CompiledProgram):
+        if given.chip != chip:
+            raise PackageError(
+                f"the program was compiled for {given.chip}, this device is {chip}: compile it for {chip}"
+            )
+        return given.to_bytes()
+    try:
+        return bytes(memoryview(given))  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"{type(given).__name__} cannot be loaded: give a compiled program, or the bytes of its file"
+        ) from None
 
 
 # ----- programs -----------------------------------------------------------------------------------

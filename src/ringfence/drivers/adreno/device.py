@@ -19,7 +19,7 @@ from ringfence.runtime.commands import Payload
 from ringfence.runtime.compute import DEFAULT_TIMEOUT, ComputeDevice, zero
 from ringfence.runtime.device import DeviceInfo, Geometry
 from ringfence.runtime.memory import Buffer, CacheMode, Memory
-from ringfence.runtime.program import LaunchPlaces
+from ringfence.runtime.program import CompiledProgram, LaunchPlaces, blob_bytes
 from ringfence.runtime.stream import Stack
 from ringfence.runtime.timeline import SLOT_LIMIT, Fence
 
@@ -331,10 +331,10 @@ class AdrenoDevice(ComputeDevice):
 
     # ----- programs -------------------------------------------------------------------------------
 
-    def load(self, blob: bytes | AdrenoProgram, *, label: str | None = None) -> Program:
+    def load(self, blob: bytes | CompiledProgram, *, label: str | None = None) -> Program:
         """Return a program in device memory; :class:`PackageError` if it cannot run here."""
         self.check_open()
-        source = blob if isinstance(blob, AdrenoProgram) else read_program(bytes(blob))
+        source = blob if isinstance(blob, AdrenoProgram) else read_program(blob_bytes(blob, self.chip.name))
         return Program(self, source, label)
 
     def find_program(self, program: Any) -> Program:

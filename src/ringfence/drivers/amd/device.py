@@ -19,7 +19,7 @@ from ringfence.runtime.commands import Payload
 from ringfence.runtime.compute import DEFAULT_TIMEOUT, ComputeDevice
 from ringfence.runtime.device import DeviceInfo, Geometry
 from ringfence.runtime.memory import Buffer, CacheMode, Memory
-from ringfence.runtime.program import LaunchPlaces
+from ringfence.runtime.program import CompiledProgram, LaunchPlaces, blob_bytes
 from ringfence.runtime.stream import Stack
 from ringfence.runtime.timeline import SLOT_LIMIT
 
@@ -147,7 +147,7 @@ class AmdDevice(ComputeDevice):
 
     # ----- programs -------------------------------------------------------------------------------
 
-    def load(self, blob: bytes | CodeObject, *, label: str | None = None) -> Module:
+    def load(self, blob: bytes | CodeObject | CompiledProgram, *, label: str | None = None) -> Module:
         """Return a code object in device memory; :class:`PackageError` if it cannot run here.
 
         Loading the same bytes again returns the same module while it lives.
@@ -155,10 +155,11 @@ class AmdDevice(ComputeDevice):
         self.check_open()
         if isinstance(blob, CodeObject):
             return self._check_scratch(Module(self, blob, label))
-        digest = hashlib.sha256(blob).digest()
+        data = blob_bytes(blob, self.properties.arch)
+        digest = hashlib.sha256(data).digest()
         module = self._modules.get(digest)
         if module is None or module.code.freed:
-            module = self._check_scratch(Module(self, load_code_object(bytes(blob)), label))
+            module = self._check_scratch(Module(self, load_code_object(data), label))
             self._modules[digest] = module
         return module
 
