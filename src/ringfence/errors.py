@@ -14,7 +14,9 @@ class FaultReport:
     """What is known about the moment a device failed; fields that the device cannot tell are ``None``.
 
     ``kind`` is one of ``"memory"``, ``"hang"``, ``"illegal instruction"``, ``"bad packet"``, ``"bad state"``,
-    ``"internal"``. ``pc`` counts instructions from the start of the program.
+    ``"internal"``, ``"unknown"``. ``pc`` counts instructions from the start of the program. ``launch`` is the
+    label of the launch, or of the node of a graph, and ``submission`` that of what was submitted;
+    ``packet_address`` is where the GPU has the packet.
     """
 
     kind: str
@@ -27,9 +29,16 @@ class FaultReport:
     instruction: str | None = None
     address: int | None = None
     nearest: str | None = None
+    packet_address: int | None = None
+    launch: str | None = None
+    submission: str | None = None
 
     def __str__(self) -> str:
         parts = [f"{self.kind}: {self.message}"]
+        if self.launch is not None:
+            parts.append(f"launch {self.launch!r}")
+        if self.submission not in (None, self.launch):
+            parts.append(f"submission {self.submission!r}")
         if self.program is not None:
             parts.append(f"program {self.program!r}")
         if self.pc is not None:

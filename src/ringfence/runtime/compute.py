@@ -9,12 +9,13 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ringfence.errors import DeviceLost, LaunchError, LeaseError
+from ringfence.errors import DeviceLost, FaultReport, LaunchError, LeaseError
 from ringfence.port import Port
 from ringfence.runtime import queue
 from ringfence.runtime.copying import CopyPath, CopyResult, Side, copy_on_host, plan_copy
@@ -33,6 +34,7 @@ from ringfence.runtime.stream import (
     Holder,
     Instance,
     Operation,
+    Origin,
     Parameter,
     Stack,
     Stream,
@@ -42,6 +44,9 @@ from ringfence.runtime.timeline import SLOT_LIMIT, ClockMap, Fence, Slot, Timeli
 DEFAULT_TIMEOUT = 30.0
 PAGE = 4096
 SLOT_STRIDE = 64  # one cache line per timeline slot
+
+
+Identify = Callable[[FaultReport], FaultReport]
 
 
 class Engine(queue.Engine, Protocol):
@@ -155,6 +160,31 @@ class ComputeDevice:
     def register(self, holder: Holder) -> None:
         """Remember, weakly, what must let go of device memory when the device is closed."""
         self._holders.add(holder)
+
+    def identify(self, report: FaultReport) -> FaultReport:
+        """Return a report of what the GPU failed at with the labels that the driver knows: those of the
+        launch and its program, and of the memory next to the address.
+        """
+        origin = None if report.packet_address is None else self._origin(report.packet_address)
+        if origin is not None and origin.program is not None:
+            report = replace(report, program=origin.program)
+        if origin is None:
+            origin = self._origin(None)
+        if origin is not None:
+            program = report.program or origin.program
+            report = replace(report, launch=origin.launch, submission=origin.submission, program=program)
+        nearest = None if report.address is None else self.memory.nearest(report.address)
+        if nearest is not None:
+            report = replace(report, nearest=nearest + (f"; {report.nearest}" if report.nearest else ""))
+        return report
+
+    def _origin(self, address: int | None) -> Origin | None:
+        """Return what the commands at a GPU address do; without one, those that the GPU, which works in
+        order, has not finished.
+        """
+        value = self.queue.timeline.completed + 1
+        origins = (holder.origin(address, value) for holder in list(self._holders))
+        return next((origin for origin in origins if origin is not None), None)
 
     def _let_go(self) -> None:
         for holder in list(self._holders):

@@ -57,6 +57,7 @@ class StreamEncoder:
         slots = sum(isinstance(operation, TimeStamp) for operation in operations)
         self._begin(slots)
         for operation in operations:
+            self.out.starts.append(len(self._packets.commands.words))
             self._operation(operation)
         return self._end()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ringfence.errors import LaunchError
@@ -107,7 +107,9 @@ class Graph:
     def _add(self, label: str) -> Submission:
         """Make a node of what the stream, which checks it, has just recorded."""
         operation = self._stream.operations[-1]
-        accesses = operation.accesses if isinstance(operation, Dispatch) else ()
+        accesses: tuple[Access, ...] = ()
+        if isinstance(operation, Dispatch):
+            operation, accesses = replace(operation, label=label), operation.accesses
         if self.finished:
             raise LaunchError(f"graph {self.label!r}: its capture has ended")
         for access in accesses:

@@ -443,6 +443,28 @@ class Memory:
         if mapping.cpu_cached:
             self._backend.invalidate(mapping, offset, nbytes)
 
+    # ----- diagnosis ------------------------------------------------------------------------------
+
+    def nearest(self, address: int) -> str | None:
+        """Return a sentence about where a GPU address lies among the mappings, ``None`` if there are none."""
+
+        def distance(mapping: Mapping) -> int:
+            end = mapping.gpu_address + mapping.nbytes
+            return max(mapping.gpu_address - address, address - end + 1, 0)
+
+        mapping = min(self._live.copy().values(), key=distance, default=None)
+        if mapping is None:
+            return None
+        offset = address - mapping.gpu_address
+        if offset < 0:
+            where = f"{-offset:#x} bytes before"
+        elif offset < mapping.nbytes:
+            where = f"{offset:#x} bytes into"
+        else:
+            where = f"{offset - mapping.nbytes:#x} bytes past the end of"
+        note = "" if mapping.space is not None else ", which was freed"
+        return f"{where} {mapping}{note}"
+
     # ----- figures --------------------------------------------------------------------------------
 
     def report(self, most: int = 5) -> str:

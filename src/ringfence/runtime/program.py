@@ -25,6 +25,7 @@ from ringfence.runtime.stream import (
     Dispatch,
     Encoded,
     Instance,
+    Origin,
     Parameter,
     Places,
     Stack,
@@ -677,6 +678,15 @@ class LaunchPool:
         instance.views[4][self._geometry] = shape.words
         self._program.store_geometry(instance.memory, self._block, shape.argument_bytes)
         instance.geometry = shape
+
+    def origin(self, address: int | None, value: int) -> Origin | None:
+        """Return what commands do; see :meth:`ringfence.runtime.stream.Holder.origin`."""
+        program = self._program.label
+        for instance in tuple(self._instances):
+            if instance.holds(address, value):
+                label = program if instance.submission is None else instance.submission.label
+                return Origin(label, label, program)
+        return None
 
     def free(self) -> None:
         """Give the device memory back, once the GPU has finished with it."""

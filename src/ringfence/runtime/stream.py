@@ -12,6 +12,7 @@ import ctypes
 import functools
 import struct
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
@@ -98,7 +99,8 @@ class Access:
 class Dispatch:
     """One launch, already checked. ``values`` hold an address, a number or a Parameter per argument.
 
-    ``uses`` are the mappings that it names, ``accesses`` the buffers, which it keeps alive.
+    ``uses`` are the mappings that it names, ``accesses`` the buffers, which it keeps alive. Without a
+    ``label`` it is called as its program.
     """
 
     program: Any
@@ -106,6 +108,7 @@ class Dispatch:
     geometry: Geometry
     uses: tuple[Mapping, ...] = ()
     accesses: tuple[Access, ...] = ()
+    label: str = ""
 
 
 Operation = Barrier | Wait | Signal | TimeStamp | Dispatch
@@ -182,8 +185,22 @@ class StreamDriver(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What commands belong to, by labels: the submission, and the launch and its program if that is known."""
+
+    submission: str
+    launch: str | None
+    program: str | None
+
+
 class Holder(Protocol):
     """Something that holds views of device memory."""
+
+    def origin(self, address: int | None, value: int) -> Origin | None:
+        """Return what the commands at a GPU address, or if it is ``None`` those of timeline ``value``, do;
+        ``None`` if they are not here.
+        """
 
     def let_go(self) -> None:
         """Drop them. Nothing can be submitted with it afterwards."""
@@ -314,6 +331,7 @@ class Encoded:
     position of address and value of the final signal, ``waits`` and ``signals`` those of other points.
     ``stack`` are the positions of :attr:`Stack.dwords`; of private memory the programs need ``stack_bytes``
     in all. ``ticks`` are offset and number of the 64-bit time stamps: begin, end, then the stream's own.
+    ``starts`` are the positions at which the commands of the operations begin.
     ``uses`` must stay mapped, ``keep`` alive.
     """
 
@@ -330,6 +348,7 @@ class Encoded:
     parameters: dict[str, Places] = field(default_factory=dict)
     uses: list[Mapping] = field(default_factory=list)
     keep: list[Any] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
 
 
 class Template:
@@ -416,6 +435,12 @@ class Instance:
     def read_ticks(self) -> tuple[int, ...]:
         """Return the time stamps that the GPU wrote."""
         return tuple(self.ticks)
+
+    def holds(self, address: int | None, value: int) -> bool:
+        """Return whether a GPU address, or if it is ``None`` the last submission by its value, is here."""
+        if address is None:
+            return self.value == value
+        return self.gpu_address <= address < self.gpu_address + self.memory.nbytes
 
     def settle(self, now: Callable[[], float]) -> None:
         """Hand the time stamps of the last submission, which must be complete, over to it."""
@@ -530,6 +555,7 @@ class BoundStream:
         self._now = driver.queue.now
         encoded = driver.encode(stream.operations)
         self._encoded = encoded
+        self._operations = tuple(stream.operations)
         self.stack_growth = 0.0
         """Seconds that growing the device's private memory took when the stream was bound."""
         template = Template(encoded)
@@ -701,6 +727,20 @@ class BoundStream:
             timeline.submitted = point.value
             if self._timeline.fence is not None:
                 timeline.fence = functools.partial(_fence_of, self._timeline.fence, own)
+
+    def origin(self, address: int | None, value: int) -> Origin | None:
+        """Return what commands do; see :meth:`Holder.origin`."""
+        for instance in tuple(self._instances):
+            if instance.holds(address, value):
+                label = self.label if instance.submission is None else instance.submission.label
+                at = -1 if address is None else (address - instance.gpu_address) // 4
+                index = bisect_right(self._encoded.starts, at) - 1
+                operation = self._operations[index] if index >= 0 else None
+                if isinstance(operation, Dispatch):
+                    program = operation.program.label
+                    return Origin(label, operation.label or program, program)
+                return Origin(label, None, None)
+        return None
 
     def free(self) -> None:
         """Give the device memory back, once the GPU has finished with it. Freeing twice does nothing."""

@@ -218,7 +218,9 @@ def test_a_fault_is_told_with_everything_the_port_can_explain(kgsl: FakeKgsl, de
     lose(kgsl, FAULT)
     with pytest.raises(rf.GpuFault, match=r"'conv'.*pc 12 `stg.f32`.*0x123000.*'x' ends 4096") as caught:
         job.wait()
-    assert caught.value.report == FAULT
+    report = caught.value.report
+    assert report is not None and (report.launch, report.program) == ("scale", "conv")
+    assert (report.pc, report.instruction, report.address) == (12, "stg.f32", 0x123000)
     assert isinstance(caught.value, rf.DeviceLost)
     assert job.state is rf.State.FAILED
 
@@ -247,7 +249,9 @@ def test_a_loss_that_nobody_explains_is_reported_with_the_kernels_reset_status(
     lose(kgsl, None)
     with pytest.raises(rf.DeviceLost, match="GPU_RESET_STAT GUILTY_CONTEXT_RESET_EXT") as caught:
         job.wait()
-    assert type(caught.value) is rf.DeviceLost and caught.value.report is None
+    report = caught.value.report
+    assert type(caught.value) is rf.DeviceLost and report is not None
+    assert (report.kind, report.launch, report.program) == ("unknown", "scale", "scale")
 
 
 @pytest.mark.parametrize("call", ["GPU_COMMAND", "DEVICE_WAITTIMESTAMP_CTXTID"])

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ringfence.errors import DeviceLost, GpuFault, GpuHang, LaunchError, PortError
+from ringfence.errors import DeviceLost, FaultReport, GpuFault, GpuHang, LaunchError, PortError
 from ringfence.hardware.adreno import kgsl
 from ringfence.hardware.adreno.chips import Chip, chip_from_id
 from ringfence.hardware.adreno.program import AdrenoProgram, read_program
 from ringfence.port import Port
 from ringfence.runtime.commands import Payload
-from ringfence.runtime.compute import DEFAULT_TIMEOUT, ComputeDevice, zero
+from ringfence.runtime.compute import DEFAULT_TIMEOUT, ComputeDevice, Identify, zero
 from ringfence.runtime.device import DeviceInfo, Geometry
 from ringfence.runtime.memory import Buffer, CacheMode, Memory
 from ringfence.runtime.program import CompiledProgram, LaunchPlaces, blob_bytes
@@ -82,9 +82,12 @@ def _get_property(port: Port, fd: int, which: kgsl.Property, into: ctypes.Struct
 
 
 class KgslEngine:
-    """One KGSL context: submission, sleeping on its time stamps, and what its loss means."""
+    """One KGSL context: submission, sleeping on its time stamps, and what its loss means.
 
-    def __init__(self, port: Port, fd: int, label: str, *, priority: int) -> None:
+    ``identify`` adds labels to a report.
+    """
+
+    def __init__(self, port: Port, fd: int, label: str, *, priority: int, identify: Identify) -> None:
         flags = kgsl.CONTEXT_FLAGS.pack(
             PREAMBLE=1,
             PWR_CONSTRAINT=1,
@@ -100,6 +103,7 @@ class KgslEngine:
         self._port = port
         self._fd = fd
         self._label = label
+        self._identify = identify
         self._last_value = 0  # timeline value of the last submission, whose request holds its timestamp
         self._last = kgsl.GPU_COMMAND()
         self._ioctl = port.ioctl
@@ -225,12 +229,15 @@ class KgslEngine:
             ) from error
         if error.errno != errno.EDEADLK:
             return
-        report = self._port.explain(self._fd, self.context)
-        if report is None:
-            raise DeviceLost(
-                f"{self._label}: the kernel invalidated context {self.context} after a hang or a fault "
+        explained = self._port.explain(self._fd, self.context)
+        if explained is None:
+            text = (
+                f"the kernel invalidated context {self.context} after a hang or a fault "
                 f"({self._reset_status()}); the kernel log and its snapshot say more"
-            ) from error
+            )
+            report = self._identify(FaultReport("unknown", text))
+            raise DeviceLost(f"{self._label} is lost", report) from error
+        report = self._identify(explained)
         if report.kind == "hang":
             raise GpuHang(f"{self._label} hung", report) from error
         raise GpuFault(f"{self._label} stopped", report) from error
@@ -286,7 +293,7 @@ class AdrenoDevice(ComputeDevice):
             self.memory = Memory(KgslMemory(port, self._fd), self, self._lock)
             undo.callback(self.memory.close)
             undo.callback(self._let_go)
-            self.engine = KgslEngine(port, self._fd, self.label, priority=priority)
+            self.engine = KgslEngine(port, self._fd, self.label, priority=priority, identify=self.identify)
             undo.callback(self.engine.destroy)
             if power is not None:
                 self.engine.set_power(power)

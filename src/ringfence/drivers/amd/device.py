@@ -98,6 +98,7 @@ class AmdDevice(ComputeDevice):
                 ring_bytes=ring_bytes,
                 priority=priority,
                 timeout=timeout,
+                identify=self.identify,
             )
             undo.callback(self.engine.destroy)
             self._make_queue(pm4.CLOCK_COUNTER_HZ, timeout=timeout, limit=timeline_limit)

@@ -17,13 +17,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringfence.errors import DeviceLost, GpuFault, GpuHang, PortError, UnsupportedDevice, WaitTimeout
+from ringfence.errors import (
+    DeviceLost,
+    FaultReport,
+    GpuFault,
+    GpuHang,
+    PortError,
+    UnsupportedDevice,
+    WaitTimeout,
+)
 from ringfence.hardware.amd import kfd, topology
 from ringfence.hardware.amd.chips import Target, supported_target
 from ringfence.hardware.amd.kfd import AllocFlags
 from ringfence.hardware.amd.topology import HeapType, Hwid, IpBlock, NodeProperties
 from ringfence.port import Port
 from ringfence.port.linux import LinuxPort
+from ringfence.runtime.compute import Identify
 from ringfence.runtime.memory import CacheMode, Mapping, Memory
 from ringfence.runtime.timeline import Fence
 
@@ -320,7 +329,7 @@ class KfdEngine:
     """The compute queue of a device, made when it is first used, and the events that end a sleep.
 
     Submitting writes one packet of four dwords: the ring is a multiple of that, so none ever straddles its
-    end. The read pointer tells how much room there is.
+    end. The read pointer tells how much room there is. ``identify`` adds labels to the report of a fault.
     """
 
     def __init__(
@@ -334,6 +343,7 @@ class KfdEngine:
         ring_bytes: int = RING_BYTES,
         priority: int = kfd.NORMAL_QUEUE_PRIORITY,
         timeout: float,
+        identify: Identify,
     ) -> None:
         self.recovered_faults = 0
         self.queue: _Ring | None = None
@@ -344,6 +354,7 @@ class KfdEngine:
         self._gpu = gpu
         self._memory = memory
         self._label = label
+        self._identify = identify
         self._ring_bytes = ring_bytes
         self._priority = priority
         self._timeout = timeout
@@ -493,11 +504,14 @@ class KfdEngine:
         if self._gpu.gpu_id not in (fault.gpu_id, reset.gpu_id):
             return
         queue_id = self.queue.queue_id if self.queue is not None else 0
-        report = self._port.explain(self._process.fd, queue_id)
+        explained = self._port.explain(self._process.fd, queue_id)
+        untold = "the kernel tells no more"
         if fault.gpu_id:
+            report = self._identify(explained or FaultReport("memory", untold, address=fault.va))
             raise GpuFault(f"{self._label} stopped: {describe_fault(fault)}", report)
         self._process.lost = self._process.lost or bool(reset.memory_lost)
-        error = GpuFault if report is not None and report.kind != "hang" else GpuHang
+        report = self._identify(explained or FaultReport("hang", untold))
+        error = GpuHang if report.kind == "hang" else GpuFault
         raise error(f"{self._label}: {describe_reset(reset)}", report)
 
 

@@ -207,7 +207,7 @@ class Program(common.Program):
             driver,
             name=kernel.name,
             chip=module.arch,
-            label=kernel.name,
+            label=module.label if len(module.kernels) == 1 else kernel.name,
             specs=specs,
             places=in_order(kernel.name, places),
             block_bytes=max(_end(self.packet_offset, arguments), PACKET_ALIGNMENT),

@@ -13,7 +13,7 @@ import functools
 import random
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -231,21 +231,21 @@ class Execution:
         self, kind: str, message: str, address: int | None = None, nearest: str | None = None
     ) -> GpuFailure:
         """Return the failure of the packet that is being executed."""
-        return GpuFailure(FaultReport(kind, message, packet=self.where(), address=address, nearest=nearest))
+        return GpuFailure(self.located(FaultReport(kind, message, address=address, nearest=nearest)))
 
-    def where(self) -> str | None:
-        """Return which packet is being executed: buffer level, address, name and payload."""
+    def located(self, report: FaultReport) -> FaultReport:
+        """Return a report that says which packet is being executed: buffer level, address, name, payload."""
         if self._running is not None:
             buffer, pc = self._running.buffer, self._running.pc
         elif self._stack:
             buffer, pc = self._stack[-1], self._stack[-1].pc
         else:
-            return None
-        at = f"IB{buffer.level} {buffer.address:#x}+{pc * 4:#x}"
-        if pc >= len(buffer.words):
-            return at
-        word = buffer.words[pc]
-        return f"{at} {packet_name(word)}({_shorten(buffer.words[pc + 1 :], _count(word))})"
+            return report
+        packet = f"IB{buffer.level} {buffer.address:#x}+{pc * 4:#x}"
+        if pc < len(buffer.words):
+            word = buffer.words[pc]
+            packet += f" {packet_name(word)}({_shorten(buffer.words[pc + 1 :], _count(word))})"
+        return replace(report, packet=packet, packet_address=buffer.address + 4 * pc)
 
     # ----- programs in flight -----------------------------------------------------------------
 

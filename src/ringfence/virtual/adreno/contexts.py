@@ -173,7 +173,7 @@ class Ring:
         if self._execution is None:
             return False
         self._in_program = False
-        self._lose(dataclasses.replace(report, packet=self._execution.where()))
+        self._lose(self._execution.located(report))
         return True
 
     # ----- execution --------------------------------------------------------------------------
@@ -240,13 +240,8 @@ class Ring:
             if report is None:
                 execution.advance()
                 return
-            self.fail(
-                dataclasses.replace(
-                    report,
-                    program=report.program or dispatch.name,
-                    packet=report.packet or execution.where(),
-                )
-            )
+            named = dataclasses.replace(report, program=report.program or dispatch.name)
+            self.fail(named if named.packet else execution.located(named))
 
         return Job(lambda: executor.run(dispatch, memory), done)
 
@@ -289,13 +284,9 @@ class Ring:
         why = "it stopped"
         if execution.polling is not None:
             why = f"it waits for {execution.polling.text}"
-        self.fail(
-            FaultReport(
-                "hang",
-                f"the command processor made no progress for {self._machine.hang_timeout:g} s: {why}",
-                packet=execution.where(),
-            )
-        )
+        seconds = f"{self._machine.hang_timeout:g} s"
+        text = f"the command processor made no progress for {seconds}: {why}"
+        self.fail(execution.located(FaultReport("hang", text)))
 
     def fail(self, report: FaultReport) -> None:
         """End what is running, or let it start again once if its context tolerates faults."""

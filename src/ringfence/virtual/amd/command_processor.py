@@ -18,7 +18,7 @@ import random
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -234,15 +234,18 @@ class CommandProcessor:
         self, kind: str, message: str, address: int | None = None, nearest: str | None = None
     ) -> GpuFailure:
         """Return the failure of the packet that is being executed."""
-        return GpuFailure(FaultReport(kind, message, packet=self.where(), address=address, nearest=nearest))
+        return GpuFailure(self.located(FaultReport(kind, message, address=address, nearest=nearest)))
 
-    def where(self) -> str | None:
-        """Return which packet is being executed: buffer, address, name and body."""
+    def located(self, report: FaultReport) -> FaultReport:
+        """Return a report that says which packet is being executed: buffer, address, name and body."""
         if self._running is not None:
-            return _describe(self._running.buffer, self._running.pc, self.ring)
-        if self._stack:
-            return _describe(self._stack[-1], self._stack[-1].pc, self.ring)
-        return None
+            buffer, pc = self._running.buffer, self._running.pc
+        elif self._stack:
+            buffer, pc = self._stack[-1], self._stack[-1].pc
+        else:
+            return report
+        address = _address(buffer, pc, self.ring)
+        return replace(report, packet=_describe(buffer, pc, self.ring), packet_address=address)
 
     # ----- programs in flight -----------------------------------------------------------------
 
@@ -579,7 +582,7 @@ class CommandProcessor:
                 self.hung = True
                 return _STAY
             if faults.reset():
-                raise GpuWasReset(FaultReport("hang", "the GPU was reset", packet=self.where()))
+                raise GpuWasReset(self.located(FaultReport("hang", "the GPU was reset")))
             if fault := faults.page_fault():
                 raise MemoryFault(fault.address, True, self.memory.nearest(fault.address))
         self._launch(dispatch)
@@ -706,11 +709,19 @@ _COMPARE: dict[int, Callable[[int, int], bool]] = {
 }
 
 
+def _address(buffer: _Buffer, pc: int, ring: Ring) -> int:
+    return buffer.address + 4 * pc if buffer.level else ring.address + 4 * _ring_position(buffer, pc, ring)
+
+
+def _ring_position(buffer: _Buffer, pc: int, ring: Ring) -> int:
+    return (buffer.base + pc) & (ring.dwords - 1)
+
+
 def _describe(buffer: _Buffer, pc: int, ring: Ring) -> str:
     if buffer.level:
         at = f"IB {buffer.address:#x}+{pc * 4:#x}"
     else:
-        at = f"ring {ring.address:#x}+{((buffer.base + pc) & (ring.dwords - 1)) * 4:#x}"
+        at = f"ring {ring.address:#x}+{_ring_position(buffer, pc, ring) * 4:#x}"
     if pc >= len(buffer.words):
         return at
     word = buffer.words[pc]

@@ -6,7 +6,6 @@ for good: its client has to destroy it. Rules are those of ``kfd_process_queue_m
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +128,7 @@ class QueueEngine:
 
     def abort(self, report: FaultReport) -> bool:
         self._in_program = False
-        self._fail(dataclasses.replace(report, packet=self.queue.processor.where()), None)
+        self._fail(self.queue.processor.located(report), None)
         return True
 
     # ----- execution --------------------------------------------------------------------------
@@ -157,7 +156,7 @@ class QueueEngine:
                 processor.advance()
                 return
             self._fail(
-                dataclasses.replace(report, packet=report.packet or processor.where()),
+                report if report.packet else processor.located(report),
                 _memory_fault(report),
             )
 
@@ -194,7 +193,7 @@ class QueueEngine:
         assert self._stopped_at is not None
         seconds = self._machine.clock.now() - self._stopped_at
         text = f"the queue made no progress for {seconds:.3g} s: {why}"
-        self._fail(FaultReport("hang", text, packet=processor.where()), None)
+        self._fail(processor.located(FaultReport("hang", text)), None)
 
     def _fail(self, report: FaultReport, fault: MemoryFault | None, *, reset: bool = False) -> None:
         self._stopped_at = None
