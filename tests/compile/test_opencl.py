@@ -87,6 +87,20 @@ class TestCompile:
         assert "v_div_fixup_f32" in {i.name for i in instructions(exact)}
         assert "v_div_fixup_f32" not in {i.name for i in instructions(fast)}
 
+    @pytest.mark.parametrize(
+        ("source", "given", "message"),
+        [
+            (None, {}, "OpenCL C is text, not NoneType"),
+            ("", {"defines": "N=1"}, "defines='N=1' is no mapping"),
+            ("", {"options": "-O3"}, "options='-O3' is no list"),
+        ],
+    )
+    def test_arguments_of_another_kind_are_type_errors(
+        self, source: Any, given: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(TypeError, match=message):
+            compile_opencl(source, **given)
+
     def test_another_architecture_is_in_the_file(self) -> None:
         assert load_code_object(compile_opencl(COPY, arch="gfx1151")).arch == "gfx1151"
 

@@ -107,6 +107,12 @@ def compile_opencl(
 
     Raises :class:`CompileError` with clang's or lld's messages; functions that do not exist are named first.
     """
+    if not isinstance(source, str):
+        raise TypeError(f"OpenCL C is text, not {type(source).__name__}")
+    if not isinstance(defines or {}, Mapping):
+        raise TypeError(f"defines={defines!r} is no mapping of macros to their values")
+    if isinstance(options, str):
+        raise TypeError(f"options={options!r} is no list of options")
     lanes = _wave_choice(arch, wave)
     features = () if lanes is None else ("-target-feature", f"+wavefrontsize{lanes}")
     language = [
