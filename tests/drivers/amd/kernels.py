@@ -34,6 +34,19 @@ kernel void reverse(global uint* y) {
   y[get_global_id(0)] = shared[get_local_size(0) - 1 - i];
 }
 """
+# Two pointers to local memory besides memory of the kernel's own.
+LOCAL_POINTERS = """
+kernel void rotate(global uint* y, local uchar* bytes, uint n, local ulong* words) {
+  local uint own[32];
+  uint i = get_local_id(0), size = get_local_size(0);
+  own[i] = i;
+  bytes[i] = (uchar)(i * 3u);
+  words[i] = (ulong)i << 33;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  uint j = (i + n) % size;
+  y[get_global_id(0)] = own[j] + bytes[j] * 1000u + (uint)(words[j] >> 33) * 1000000u;
+}
+"""
 
 
 @functools.lru_cache(None)

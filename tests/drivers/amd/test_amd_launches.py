@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import LOCAL, PRIVATE, SCALE, build
+from kernels import LOCAL, LOCAL_POINTERS, PRIVATE, SCALE, build
 
 import ringfence as rf
 from ringfence.compile.opencl import compile_opencl
@@ -290,6 +290,53 @@ def test_dynamic_local_memory_counts(device: rf.Device) -> None:
     assert module.kernel("reverse", dynamic_lds_bytes=32768).lds_bytes == 65536
     with pytest.raises(rf.PackageError, match="needs 65540 bytes of local memory"):
         module.kernel("reverse", dynamic_lds_bytes=32772)
+
+
+@pytest.mark.parametrize("size", [5, 32])
+@pytest.mark.parametrize("named", [True, False], ids=["by name", "by index"])
+def test_pointers_to_local_memory_get_the_bytes_that_are_asked_for(
+    device: rf.Device, size: int, named: bool
+) -> None:
+    places: tuple[Any, Any] = ("bytes", "words") if named else (1, 3)
+    module = device.load(build(LOCAL_POINTERS))
+    kernel = module.kernel("rotate", local_bytes={places[0]: size, places[1]: 8 * size})
+    assert kernel.lds_bytes == 128 + -(-size // 8) * 8 + 8 * size  # the kernel's own, then each in its turn
+    y = device.zeros(2 * size, np.uint32)
+    device.launch(kernel, y, 3, groups=2, local=size).wait()
+    turned = (np.arange(size, dtype=np.uint32) + 3) % size
+    assert (y.numpy().reshape(2, size) == turned * 1_003_001).all()
+
+
+def test_pointers_to_local_memory_in_a_replayed_graph(device: rf.Device) -> None:
+    module = device.load(build(LOCAL_POINTERS))
+    small, large = (
+        module.kernel("rotate", local_bytes={"bytes": size, "words": 8 * size}) for size in (8, 32)
+    )
+    y, z = device.zeros(8, np.uint32), device.zeros(32, np.uint32)
+    stream = device.record().dispatch(small, (y, 1), 1, 8).dispatch(large, (z, rf.Parameter("n")), 1, 32)
+    bound = device.bind(stream)
+    for n in (1, 7):
+        bound.submit(n=n).wait()
+        assert (y.numpy() == (np.arange(8) + 1) % 8 * 1_003_001).all()
+        assert (z.numpy() == (np.arange(32) + n) % 32 * 1_003_001).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        (None, rf.LaunchError, "how many bytes bytes, words get"),
+        ({"bytes": 32}, rf.LaunchError, "how many bytes words get"),
+        ({"bytes": 32, "words": 256, "n": 4}, rf.LaunchError, "no pointer to local memory called 'n'"),
+        ({"bytes": 0, "words": 256}, rf.LaunchError, "0 is no number of bytes"),
+        ({"bytes": 1.5, "words": 256}, rf.LaunchError, "1.5 is no number of bytes"),
+        ({"bytes": 32, "words": 65536 - 160 + 1}, rf.PackageError, "needs 65537 bytes of local memory"),
+    ],
+)
+def test_sizes_of_local_memory_are_checked(
+    device: rf.Device, sizes: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        device.load(build(LOCAL_POINTERS)).kernel("rotate", local_bytes=sizes)
 
 
 def test_a_code_object_of_another_chip_is_refused(device: rf.Device) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +27,8 @@ PACKET_KERNARG = 40  # byte offset of the address of the arguments in it
 PACKET_ALIGNMENT = 64
 # Header of a kernel dispatch with barrier and system fences.
 _PACKET_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11
+
+LOCAL_ALIGNMENT = 16  # of local memory that a pointer gets, unless the metadata says what it points to
 
 # Private memory of a work-item for calls that the compiler could not follow, besides what it counted.
 DYNAMIC_STACK_BYTES = 16384
@@ -106,6 +108,55 @@ def hidden_arguments(kernel: KernelMetadata) -> list[Argument]:
     return sorted(hidden.values(), key=lambda argument: argument.offset)
 
 
+LocalSizes = Mapping[str | int, int]
+"""Bytes of local memory that pointers to it get, by the name or the index of the argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalArgument:
+    """A pointer to ``nbytes`` of local memory, ``offset`` bytes into that of the group."""
+
+    argument: Argument
+    offset: int
+    nbytes: int
+
+
+def local_arguments(kernel: KernelMetadata, first: int, sizes: LocalSizes) -> list[LocalArgument]:
+    """Return the pointers to local memory, one after the other from offset ``first`` on.
+
+    :class:`LaunchError` if one has no size or a size no such argument, or is no whole number.
+    """
+    left = dict(sizes)
+    found: list[LocalArgument] = []
+    missing: list[str] = []
+    for index, argument in enumerate(kernel.explicit):
+        if argument.value_kind is not ArgumentKind.DYNAMIC_SHARED_POINTER:
+            continue
+        name = argument.name or f"argument {index}"
+        key = argument.name if argument.name in left else index
+        nbytes = left.pop(key, None)
+        if nbytes is None:
+            missing.append(name)
+            continue
+        if not isinstance(nbytes, int) or nbytes < 1:
+            raise LaunchError(
+                f"kernel {kernel.name!r}: {nbytes!r} is no number of bytes for the local memory of {name!r}"
+            )
+        first = _round_up(first, argument.pointee_align or LOCAL_ALIGNMENT)
+        found.append(LocalArgument(argument, first, nbytes))
+        first += nbytes
+    if missing:
+        raise LaunchError(
+            f"kernel {kernel.name!r} leaves sizes of local memory to the launch: say how many bytes "
+            f"{', '.join(missing)} get, with local_bytes= of Module.kernel()"
+        )
+    if left:
+        raise LaunchError(
+            f"kernel {kernel.name!r} has no pointer to local memory called {', '.join(map(repr, left))}"
+        )
+    return found
+
+
 # ----- programs -----------------------------------------------------------------------------------
 
 
@@ -132,7 +183,7 @@ class Module:
         self.arch = source.arch
         self.label = label or next(iter(source.kernels), "code object")
         self._driver = driver
-        self._programs: dict[tuple[str, int], Program] = {}
+        self._programs: dict[tuple[str, int, tuple[tuple[str | int, int], ...]], Program] = {}
         self.code = _upload(driver.memory, source, self.label)
 
     @property
@@ -146,16 +197,26 @@ class Module:
     def __getitem__(self, name: str) -> Program:
         return self.kernel(name)
 
-    def kernel(self, name: str | None = None, *, dynamic_lds_bytes: int = 0) -> Program:
+    def kernel(
+        self,
+        name: str | None = None,
+        *,
+        dynamic_lds_bytes: int = 0,
+        local_bytes: LocalSizes | None = None,
+    ) -> Program:
         """Return a kernel by name, or the only one, ready to launch.
 
-        ``dynamic_lds_bytes`` of local memory are there beyond what the kernel declares, for kernels whose
-        compiler leaves the size to the launch. :class:`PackageError` if it cannot run here.
+        ``local_bytes`` says how much local memory each argument gets that is a pointer to it
+        (``local float *`` in OpenCL C), by name or index; a launch does not take these arguments.
+        ``dynamic_lds_bytes`` of local memory are there beyond all that, for kernels whose compiler leaves the
+        size to the launch (HIP's ``extern __shared__``, Triton). :class:`PackageError` if it cannot run here,
+        :class:`LaunchError` for sizes that are missing or wrong.
         """
         found = self.source.kernel(name)
-        key = found.name, dynamic_lds_bytes
+        sizes = local_bytes or {}
+        key = found.name, dynamic_lds_bytes, tuple(sizes.items())
         if key not in self._programs:
-            self._programs[key] = Program(self._driver, self, found, dynamic_lds_bytes)
+            self._programs[key] = Program(self._driver, self, found, dynamic_lds_bytes, sizes)
         return self._programs[key]
 
     def free(self) -> None:
@@ -176,13 +237,21 @@ class Program(common.Program):
     it.
     """
 
-    def __init__(self, driver: ProgramDriver, module: Module, kernel: Kernel, dynamic_lds_bytes: int) -> None:
-        metadata = _checked(kernel, driver.properties, dynamic_lds_bytes)
+    def __init__(
+        self,
+        driver: ProgramDriver,
+        module: Module,
+        kernel: Kernel,
+        dynamic_lds_bytes: int,
+        local_bytes: LocalSizes,
+    ) -> None:
+        metadata = _checked(kernel, driver.properties)
         self._target = driver.properties.target
         self.module = module
         self.kernel = kernel
         self.descriptor = descriptor = kernel.descriptor
-        self.lds_bytes = descriptor.group_segment_fixed_size + dynamic_lds_bytes
+        self._local = local_arguments(metadata, descriptor.group_segment_fixed_size, local_bytes)
+        self.lds_bytes = _lds_bytes(kernel, driver.properties, self._local, dynamic_lds_bytes)
         self.private_bytes = private_bytes(kernel)
         self.user_sgprs = descriptor.user_sgprs
         self._dynamic_lds = dynamic_lds_bytes
@@ -197,10 +266,11 @@ class Program(common.Program):
         """Where the dispatch packet is in an argument block, ``None`` if there is none."""
         if self.packet_offset is not None:
             self.block_links = ((self.packet_offset + PACKET_KERNARG, 0),)
-        specs = [argument_spec(metadata.name, index, each) for index, each in enumerate(metadata.explicit)]
+        given = [a for a in metadata.explicit if a.value_kind is not ArgumentKind.DYNAMIC_SHARED_POINTER]
+        specs = [argument_spec(metadata.name, index, each) for index, each in enumerate(given)]
         places = [
             Place(argument.offset, spec.code, index)
-            for index, (argument, spec) in enumerate(zip(metadata.explicit, specs))
+            for index, (argument, spec) in enumerate(zip(given, specs))
         ]
         reqd = metadata.reqd_workgroup_size
         super().__init__(
@@ -284,6 +354,9 @@ class Program(common.Program):
     def block(self) -> bytearray:
         """Return an argument block without arguments and geometry."""
         block = bytearray(self.block_bytes)
+        for each in self._local:
+            at, size = each.argument.offset, each.argument.size
+            block[at : at + size] = each.offset.to_bytes(size, "little")
         if self.packet_offset is not None:
             packet = self._packet(Geometry((1, 1, 1), (1, 1, 1)))
             block[self.packet_offset : self.packet_offset + len(packet)] = packet
@@ -314,7 +387,7 @@ def private_bytes(kernel: Kernel) -> int:
     return fixed + (DYNAMIC_STACK_BYTES if dynamic else 0)
 
 
-def _checked(kernel: Kernel, properties: NodeProperties, dynamic_lds: int) -> KernelMetadata:
+def _checked(kernel: Kernel, properties: NodeProperties) -> KernelMetadata:
     """Return the metadata of a kernel that can run; :class:`PackageError` says why it cannot."""
     if kernel.metadata is None:
         raise PackageError(f"kernel {kernel.name!r} has no metadata, so its arguments are not known")
@@ -330,15 +403,23 @@ def _checked(kernel: Kernel, properties: NodeProperties, dynamic_lds: int) -> Ke
         raise PackageError(
             f"kernel {kernel.name!r} wants preloaded arguments, which {properties.arch} has not"
         )
-    if dynamic_lds < 0:
-        raise LaunchError(f"kernel {kernel.name!r}: {dynamic_lds} bytes of dynamic local memory")
-    needed = descriptor.group_segment_fixed_size + dynamic_lds
+    return kernel.metadata
+
+
+def _lds_bytes(
+    kernel: Kernel, properties: NodeProperties, local: Sequence[LocalArgument], dynamic: int
+) -> int:
+    """Return the local memory of a group; :class:`PackageError` if it is more than one can have."""
+    if not isinstance(dynamic, int) or dynamic < 0:
+        raise LaunchError(f"kernel {kernel.name!r}: {dynamic!r} bytes of dynamic local memory")
+    end = local[-1].offset + local[-1].nbytes if local else kernel.descriptor.group_segment_fixed_size
+    needed = end + dynamic
     if needed > properties.lds_bytes:
         raise PackageError(
             f"kernel {kernel.name!r} needs {needed} bytes of local memory; a group on {properties.arch} has "
             f"{properties.lds_bytes}"
         )
-    return kernel.metadata
+    return needed
 
 
 def _limits(metadata: KernelMetadata) -> Limits:
