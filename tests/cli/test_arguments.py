@@ -53,6 +53,11 @@ def test_nan_is_a_number():
     assert np.isnan(value("nan", scalar("float16")))
 
 
+@pytest.mark.parametrize("text", ["inf", "Infinity", "f32:+inf"])
+def test_only_the_word_gives_infinity(text):
+    assert value(text, scalar("float32")) == np.inf
+
+
 @pytest.mark.parametrize(("text", "expected"), [("f32:1.5", np.float32(1.5)), ("u32:7", np.uint32(7))])
 def test_a_number_of_unknown_type_needs_a_type_of_the_right_size(text, expected):
     found = value(text, scalar(None, 4))
@@ -67,6 +72,11 @@ def test_a_number_of_unknown_type_needs_a_type_of_the_right_size(text, expected)
         ("5000000000", scalar("uint32"), "cannot hold"),
         ("-1", scalar("uint32"), "cannot hold"),
         ("1e6", scalar("float16"), "cannot hold"),
+        ("1e39", scalar("float32"), "cannot hold"),
+        ("1e400", scalar("float32"), "cannot hold"),
+        ("-1e400", scalar("float64"), "cannot hold"),
+        ("f32:1e400", scalar(None, 4), "cannot hold"),
+        ("1" + 400 * "0", scalar("float64"), "cannot hold"),
         ("2", scalar("bool"), "truth value"),
         ("f32:1", scalar("uint32"), "wants uint32, not float32"),
         ("1.5", scalar(None, 4), "f32:1.5"),
@@ -186,6 +196,8 @@ def test_bytes_in_the_other_order_are_refused(tmp_path):
         "zeros:f32:4:5",
         "random:f32:4:x",
         "random:f32:4:5:6",
+        "random:f32:4:" + 5000 * "1",
+        "zeros:f32:" + 5000 * "1",
         "1..5",
     ],
 )

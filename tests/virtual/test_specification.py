@@ -26,6 +26,10 @@ def test_options_are_those_of_a_url() -> None:
         ("virtual:a630?fast=1", "unknown option 'fast'"),
         ("virtual:a630?strict=2", "not one of 0, 1"),
         ("virtual:a630?seed=x", "not a whole number"),
+        ("virtual:a630?seed=" + 5000 * "1", "not a whole number"),
+        ("virtual:a630?seed=1&seed=2", "seed is given twice"),
+        ("virtual:a630?strict=1&strict=1", "strict is given twice"),
+        ("virtual:a630?mode=async&clock=virtual", "mode=async runs on the real clock"),
     ],
 )
 def test_what_is_wrong_is_named(spec: str, part: str) -> None:

@@ -52,7 +52,9 @@ TYPES = _SHORT | {name: name for name in _SHORT.values()}
 
 _FILLS = ("zeros", "ones", "arange", "random")
 _LABEL = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)=(.*)", re.DOTALL)
-_SHAPE = re.compile(r"[0-9]+(x[0-9]+)*")
+_SHAPE = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
+_SEED = re.compile(r"[0-9]{1,1000}")
+_NOT_FINITE = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
 
 
@@ -106,7 +108,7 @@ def _parse_fill(text: str, label: str | None, fill: str, parts: list[str]) -> Gi
         found = f"{rest[0]!r} is not one" if rest else "it is missing"
         raise _wrong(text, f"{fill} takes a shape such as 1024 or 64x64, but {found}")
     seeds = rest[1:]
-    if len(seeds) > (fill == "random") or not all(seed.isdecimal() for seed in seeds):
+    if len(seeds) > (fill == "random") or not all(map(_SEED.fullmatch, seeds)):
         raise _wrong(text, f"{':'.join(seeds)!r} after the shape is no seed of random numbers")
     shape = tuple(int(size) for size in rest[0].split("x"))
     if min(shape) < 1:
@@ -252,12 +254,19 @@ def _typed(given: Given, parameter: Parameter, type_name: str) -> int | float | 
         if value not in (0, 1):
             raise given.refuse(f"{parameter} is a truth value: true, false, 0 or 1")
         return bool(value)
-    if code in "efd":
-        value = float(value)
-    elif not isinstance(value, int):
+    if code not in "efd" and not isinstance(value, int):
         raise given.refuse(f"{parameter} is {type_name}, and {given.number} is not a whole number")
     try:
+        value = _finite(value, text) if code in "efd" else value
         struct.pack("<" + code, value)
     except (struct.error, OverflowError):
         raise given.refuse(f"{parameter} is {type_name}, which cannot hold {given.number}") from None
     return value
+
+
+def _finite(value: float, text: str) -> float:
+    """Return a float; ``OverflowError`` if it is only too large, not called infinite in ``text``."""
+    number = float(value)
+    if not math.isfinite(number) and not _NOT_FINITE.fullmatch(text.strip()):
+        raise OverflowError
+    return number

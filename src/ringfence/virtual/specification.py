@@ -17,6 +17,9 @@ VIRTUAL_CHIPS: dict[str, str] = {chip.name: "kgsl" for chip in CHIPS.values()} |
 """Every chip that there is a virtual device of, with the interface that it is reached through."""
 
 
+SEED_DIGITS = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class VirtualSpec:
     """What ``virtual:<chip>[/<interface>][?options]`` asks for."""
@@ -56,16 +59,34 @@ def parse_virtual(spec: str) -> VirtualSpec:
         raise UnsupportedDevice(
             f"device {spec!r}: {chip} is reached through {VIRTUAL_CHIPS[chip]}, not {interface!r}"
         )
+    wanted = VirtualSpec(chip, **_options(spec, query))
+    if (wanted.mode, wanted.clock) == ("async", "virtual"):
+        raise UnsupportedDevice(
+            f"device {spec!r}: mode=async runs on the real clock; leave clock=virtual out, or take mode=inline"
+        )
+    return wanted
+
+
+def _options(spec: str, query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for key, text in parse_qsl(query, keep_blank_values=True):
+    for key, text in _pairs(spec, query):
+        if key in options:
+            raise UnsupportedDevice(f"device {spec!r}: {key} is given twice; give it once")
         options[key] = _option(spec, key, text)
-    return VirtualSpec(chip, **options)
+    return options
+
+
+def _pairs(spec: str, query: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query, keep_blank_values=True)
+    except ValueError as error:
+        raise UnsupportedDevice(f"device {spec!r}: these are no options: {error}") from error
 
 
 def _option(spec: str, key: str, text: str) -> Any:
     if key == "seed":
-        if not text.isdecimal():
-            raise UnsupportedDevice(f"device {spec!r}: seed={text!r} is not a whole number")
+        if not text.isdecimal() or len(text) > SEED_DIGITS:
+            raise UnsupportedDevice(f"device {spec!r}: seed={text!r} is not a whole number of up to {SEED_DIGITS} digits")
         return int(text)
     if key not in _CHOICES:
         raise UnsupportedDevice(
