@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -38,12 +39,14 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     traceback: Annotated[bool, typer.Option(TRACEBACK, help="Show the Python traceback of errors.")] = False,
 ) -> None:
-    pass
+    if sys.stdout is None and context.invoked_subcommand != "shim":  # its program may do without
+        raise RingfenceError("stdout is closed, so there is nowhere to print to")
 
 
 def _examples(*lines: str) -> str:

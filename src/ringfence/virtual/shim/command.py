@@ -68,8 +68,6 @@ def shim_environment(
 
 def _become(program: Sequence[str], environment: Mapping[str, str]) -> int:
     """Replace this process, so that signals and exit statuses are the program's own."""
-    sys.stdout.flush()
-    sys.stderr.flush()
     try:
         os.execvpe(program[0], list(program), dict(environment))
     except OSError as error:
