@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -13,4 +14,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from ringfence.cli.app import run
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr: what the locale cannot show is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

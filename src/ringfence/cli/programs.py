@@ -251,9 +251,9 @@ def compile_source(path: Path, chip: str, defines: Mapping[str, str]) -> Program
     from ringfence.compile.opencl import compile_opencl
 
     try:
-        source = path.read_text()
+        source = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise CompileError(f"{path} is no text, so no OpenCL C: {error}") from error
+        raise CompileError(f"{path} is not UTF-8 text, so no OpenCL C: {error}") from error
     try:
         code_object = compile_opencl(source, arch=chip, defines=defines, name=path.name)
     except CompileError as error:

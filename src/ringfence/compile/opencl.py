@@ -122,10 +122,10 @@ def compile_opencl(
         *("-cl-fp32-correctly-rounded-divide-sqrt", "-fno-caret-diagnostics", *options),
     ]
     macros = [f"-D{key}={value}" for key, value in (defines or {}).items()]
-    text = f'#line 1 "{name}"\n{source}\n'
+    text = f"#line 1 {_literal(name)}\n{source}\n".encode(errors="surrogateescape")
     try:
         arguments = [*language, *_builtins().include(language), *macros, "-emit-obj", "-main-file-name", name]
-        return link([clang(arguments, text.encode(), what=name)], what=name)
+        return link([clang(arguments, text, what=name)], what=name)
     except CompileError as error:
         raise _explained(error) from None
 
@@ -172,6 +172,11 @@ def compile_llvm_ir(
     return link([unlinked], what=name)
 
 
+def _literal(text: str) -> str:
+    """Return ``text`` as a string of C on one line."""
+    return '"' + text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
+
+
 def _wave_choice(arch: str, wave: int | None) -> int | None:
     """Return how many lanes a wave gets; ``None`` on gfx9, where there is nothing to choose."""
     if wave not in (None, 32, 64):
@@ -190,7 +195,7 @@ def _builtins() -> Header:
 
 def header() -> str:
     """Return the builtin header together with the macros that it cannot define itself."""
-    text = resources.files("ringfence.compile").joinpath("opencl.h").read_text()
+    text = resources.files("ringfence.compile").joinpath("opencl.h").read_text(encoding="utf-8")
     return "\n".join(['#line 1 "opencl.h"', text, *_macros(), ""])
 
 
