@@ -90,11 +90,14 @@ def test_a_client_without_the_names_that_are_replaced_is_refused(tmp_path: Path)
 # ----- command ------------------------------------------------------------------------------------
 
 
-def test_the_environment_makes_child_processes_start_with_the_bootstrap() -> None:
+def test_the_environment_makes_child_processes_start_with_the_bootstrap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     environment = shim_environment({"PYTHONPATH": "/elsewhere"}, "virtual:a630?seed=3", report="r.jsonl")
     assert environment["PYTHONPATH"] == f"{BOOTSTRAP}{os.pathsep}/elsewhere"
     assert environment["RINGFENCE_SHIM"] == "virtual:a630?seed=3"
-    assert environment["RINGFENCE_SHIM_REPORT"] == os.path.abspath("r.jsonl")
+    assert environment["RINGFENCE_SHIM_REPORT"] == str(tmp_path / "r.jsonl")
 
 
 def test_the_device_of_tinygrad_is_chosen_only_if_nobody_has() -> None:
@@ -116,6 +119,22 @@ def test_a_program_that_does_not_exist_ends_with_127() -> None:
     done = shim("--", "/no/such/program")
     assert done.returncode == 127
     assert "cannot run '/no/such/program'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["absent/report.jsonl", "."])
+def test_a_report_that_cannot_be_written_is_refused_before_the_program_runs(name, tmp_path: Path) -> None:
+    done = shim("--report", str(tmp_path / name), "--", sys.executable, "-c", "print('runs')")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"ringfence shim: error: open('{tmp_path}")
+    assert line.endswith("the report cannot go there")
+
+
+def test_a_report_that_fails_at_the_end_is_one_line(tmp_path: Path) -> None:
+    code = "import ringfence.virtual.shim as s; s.installed().exists('/dev/kgsl-3d0')"
+    done = shim("--report", "/dev/full", "--", sys.executable, "-c", code)
+    assert done.returncode == 0
+    assert done.stderr == "ringfence shim: error: no report in /dev/full: No space left on device\n"
 
 
 def test_the_exit_status_is_the_programs() -> None:

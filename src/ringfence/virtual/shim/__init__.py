@@ -34,7 +34,8 @@ def install(device: str = "virtual:a630", *, count: int = 1, report: str | None 
     runs in a thread of its own, on the real clock. ``report`` names a file to which a line of JSON is
     appended at exit.
 
-    :class:`~ringfence.errors.UnsupportedDevice` if there is no such device, :class:`RuntimeError` if a client
+    :class:`~ringfence.errors.UnsupportedDevice` if there is no such device,
+    :class:`~ringfence.errors.PortError` if the report cannot be written, :class:`RuntimeError` if a client
     was imported already, or the shim is installed.
     """
     global _session

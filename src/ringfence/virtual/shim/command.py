@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ringfence.errors import RingfenceError
 from ringfence.virtual.shim import COUNT_VARIABLE, REPORT_VARIABLE, VARIABLE
-from ringfence.virtual.shim.platform import client_settings, requested
+from ringfence.virtual.shim.platform import client_settings, report_path, requested
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap")
 
@@ -53,12 +53,15 @@ def main(arguments: Sequence[str]) -> int:
 def shim_environment(
     base: Mapping[str, str], device: str, *, count: int = 1, report: str | None = None
 ) -> dict[str, str]:
-    """Return ``base`` with what makes Python processes, and their children, see ``count`` such devices."""
+    """Return ``base`` with what makes Python processes, and their children, see ``count`` such devices.
+
+    :class:`RingfenceError` if there are no such devices, or the report cannot be written.
+    """
     environment = dict(base)
     environment[VARIABLE] = device
     environment[COUNT_VARIABLE] = str(count)
     if report is not None:
-        environment[REPORT_VARIABLE] = os.path.abspath(report)
+        environment[REPORT_VARIABLE] = report_path(report)
     inherited = base.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join((str(BOOTSTRAP), *([inherited] if inherited else ())))
     for name, value in client_settings(requested(device, count)).items():

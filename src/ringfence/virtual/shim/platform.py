@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from ringfence.errors import DeviceLost, FaultReport, UnsupportedDevice
+from ringfence.errors import DeviceLost, FaultReport, PortError, UnsupportedDevice
 from ringfence.virtual.specification import VirtualSpec, parse_virtual
 
 if TYPE_CHECKING:
@@ -62,6 +62,19 @@ def requested(device: str, count: int) -> VirtualSpec:
     if count < 1:
         raise UnsupportedDevice(f"{count} devices {device!r}: a machine has at least one")
     return parse_virtual(device)
+
+
+def report_path(path: str) -> str:
+    """Return the absolute path of a file that reports can be appended to, which is made if there is none.
+
+    :class:`PortError` if that fails: better now than when the program ends.
+    """
+    found = os.path.abspath(path)
+    try:
+        with open(found, "ab"):
+            return found
+    except OSError as error:
+        raise PortError(f"open({found!r})", error.errno or 0, "the report cannot go there") from error
 
 
 def client_settings(specification: VirtualSpec) -> dict[str, str]:

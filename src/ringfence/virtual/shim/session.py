@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.errors import FaultReport, PortError, RingfenceError
 from ringfence.virtual.memory import round_up
-from ringfence.virtual.shim.platform import ClientDeviceLost, Platform, platform_of, requested
+from ringfence.virtual.shim.platform import ClientDeviceLost, Platform, platform_of, report_path, requested
 from ringfence.virtual.specification import VirtualSpec
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Session:
         self.specification: VirtualSpec = requested(device, count)
         self.faults: list[FaultReport] = []
         self._platform: Platform = platform_of(self.specification)
-        self._report = report
+        self._report = None if report is None else report_path(report)
         self._lock = threading.Lock()
         self._machine: Machine | None = None
         self._meter: Meter | None = None
@@ -127,8 +127,11 @@ class Session:
             {"kind": note.kind, "topic": note.topic, "text": note.text} for note in machine.notes
         ]
         line["faults"] = [str(fault) for fault in self.faults]
-        with open(self._report, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with open(self._report, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            print(f"ringfence shim: error: no report in {self._report}: {error.strerror}", file=sys.stderr)
 
     # ----- calls ------------------------------------------------------------------------------
 
