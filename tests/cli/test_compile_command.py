@@ -109,6 +109,8 @@ def test_a_file_that_is_no_model(cli, tmp_path):
         ("--mean", "grey"),
         ("--jobs", "0"),
         ("-o", "none/x.rfp"),
+        ("-o", "."),
+        ("-o", "/dev/null"),
     ],
 )
 def test_malformed_options_are_wrong_usage(cli, tmp_path, options, monkeypatch):

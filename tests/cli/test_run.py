@@ -212,6 +212,14 @@ def test_outputs_into_a_folder_that_does_not_exist_is_wrong_usage(cli, pnet, arr
     assert result.status == 2 and "no folder" in result.err
 
 
+def test_outputs_go_to_exactly_the_path(cli, pnet, array, tmp_path):
+    path = tmp_path / "outputs"
+    assert cli("run", pnet, *VIRTUAL, "--input", array, "--outputs", path).status == 0
+    assert path.is_file()
+    folder = cli("run", pnet, *VIRTUAL, "--input", array, "--outputs", tmp_path)
+    assert folder.status == 2 and "is not a file" in folder.err
+
+
 @pytest.mark.parametrize(
     "arguments", [("run",), ("run", "x.rfp", "--frames", "0"), ("walk",), ("run", "--no")]
 )

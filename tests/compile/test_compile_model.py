@@ -204,6 +204,14 @@ def test_a_missing_model_is_named(tmp_path: Path):
     refused(tmp_path / "none.onnx", "there is no model file .*none.onnx")
 
 
+def test_a_package_that_cannot_be_written_is_refused_before_the_model_is_read(tmp_path: Path):
+    model = tmp_path / "noise.onnx"
+    model.write_text("not a model")
+    for output, words in ((tmp_path / "none" / "m.rfp", "no folder"), (tmp_path, "not a file")):
+        with pytest.raises(CompileError, match=f"no package can be written: .*{words}"):
+            compile_model(model, output)
+
+
 def test_a_file_that_is_no_onnx_model_is_named(tmp_path: Path):
     (tmp_path / "text.onnx").write_text("not a model")
     refused(tmp_path / "text.onnx", r"text.onnx is not a readable ONNX model")

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ringfence.cli.extras import require
-from ringfence.cli.output import console, print_json, size
+from ringfence.cli.output import check_output, console, print_json, size
 from ringfence.cli.summary import summary, summary_table
 from ringfence.errors import PackageError
 from ringfence.package import Package, read_package
@@ -73,8 +73,7 @@ def compile_command(
     """
     shapes = dict(_shape(text) for text in input_shape or ())
     path = output or Path(f"{model.stem}.rfp")
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--output")
+    check_output(path, "--output")
     require("compile", "compiling a model")
     from ringfence.compile import compile_model
 

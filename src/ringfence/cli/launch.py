@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import typer
 from rich.text import Text
 
 from ringfence.cli.arguments import Given, Value, labels, parse_argument, value_of
 from ringfence.cli.devices import chip_of, open_device
-from ringfence.cli.output import VIRTUAL_NOTICE, console, print_json, row, table
+from ringfence.cli.output import VIRTUAL_NOTICE, check_output, console, print_json, row, table
 from ringfence.cli.programs import (
     FileKind,
     KernelFacts,
@@ -204,8 +203,7 @@ def _saves(texts: Sequence[str], kernel: KernelFacts, names: Sequence[str]) -> d
             raise LaunchError(f"--out {text}: there is no buffer {name!r}, only {buffers}")
         if index in found:
             raise LaunchError(f"--out {text}: {name!r} goes to {found[index]} already")
-        if not Path(file).absolute().parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {Path(file).absolute().parent}", param_hint="--out")
+        check_output(Path(file), "--out")
         found[index] = Path(file)
     return found
 

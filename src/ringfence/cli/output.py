@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from ringfence.package.files import why_not_writable
 
 PIPE_WIDTH = 120
 VIRTUAL_NOTICE = (
@@ -34,6 +38,12 @@ def print_json(value: Any) -> None:
     """Print ``value`` as JSON to stdout."""
     json.dump(value, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
+
+
+def check_output(path: Path, option: str) -> None:
+    """Refuse, as wrong usage of an option, a path that no file can be written to."""
+    if problem := why_not_writable(path):
+        raise typer.BadParameter(problem, param_hint=option)
 
 
 def table(title: str, *columns: str, numbers: tuple[str, ...] = ()) -> Table:

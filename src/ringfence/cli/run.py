@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import numpy.typing as npt
 import typer
 from rich.text import Text
@@ -26,10 +25,11 @@ from ringfence.cli.compare import (
 from ringfence.cli.devices import DEVICES, open_device
 from ringfence.cli.inputs import assign, read_inputs
 from ringfence.cli.launch import Options, launch_command
-from ringfence.cli.output import VIRTUAL_NOTICE, console, notice, print_json, row, size, table
+from ringfence.cli.output import VIRTUAL_NOTICE, check_output, console, notice, print_json, row, size, table
 from ringfence.cli.programs import FileKind, kind_of
 from ringfence.cli.stages import as_json, stage_table, summarise
 from ringfence.package import Manifest, read_package
+from ringfence.package.files import write_arrays
 from ringfence.package.model import FrameTimings
 from ringfence.runtime.device import DeviceInfo
 
@@ -208,8 +208,8 @@ def run_package(
     reference: Path | None,
 ) -> None:
     """Run a package for some frames and print what that showed."""
-    if outputs is not None and not outputs.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {outputs.absolute().parent}", param_hint="--outputs")
+    if outputs is not None:
+        check_output(outputs, "--outputs")
     with read_package(path) as opened:
         manifest = opened.manifest
     tensors = read_inputs(assign(input, manifest), manifest)
@@ -219,7 +219,7 @@ def run_package(
         report = run_frames(device, path, tensors, frames, manifest.target)
     found = None if reference is None else _compare(reference, tensors, report, manifest)
     if outputs is not None:
-        np.savez(outputs, allow_pickle=False, **report.outputs)
+        write_arrays(outputs, report.outputs)
     if json:
         print_json(_as_json(path, manifest, frames, report, found))
     else:

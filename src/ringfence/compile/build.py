@@ -28,6 +28,7 @@ from ringfence.compile.targets import compile_kernel, device_renderer
 from ringfence.compile.versions import compiler_versions
 from ringfence.errors import CompileError
 from ringfence.hardware.adreno.program import AdrenoProgram
+from ringfence.package.files import write_arrays
 from ringfence.package.format import (
     BUFFER_ALIGNMENT,
     InputLayout,
@@ -267,7 +268,8 @@ def run_reference(job: Job) -> None:
         program = programs[call.src[0].key]
         buffers = [u.buffer.ensure_allocated()._buf for u in get_call_arg_uops(call)]
         program(*(buffers[slot] for _, slot, _, _ in program.signature))
-    np.savez(job.request.output, **{name: tensor.numpy() for name, tensor in job.plan.outputs.items()})
+    outputs = {name: tensor.numpy() for name, tensor in job.plan.outputs.items()}
+    write_arrays(Path(job.request.output), outputs)
 
 
 def _check_same_plan(job: Job) -> None:

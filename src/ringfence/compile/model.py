@@ -10,7 +10,7 @@ from typing import Literal
 from ringfence.compile.process import ProgressCallback, run
 from ringfence.compile.request import ADRENO_TARGETS, Picture, Request, check_target
 from ringfence.errors import CompileError
-from ringfence.package.format import Package, read_package
+from ringfence.package.format import Package, read_package, why_no_package
 
 
 def compile_model(
@@ -56,6 +56,8 @@ def compile_model(
             "float16 storage needs images (--float16 with --image, for an Adreno): tinygrad halves image "
             "storage only"
         )
+    if problem := why_no_package(output):
+        raise CompileError(f"no package can be written: {problem}")
     request = Request(
         action="compile",
         model=str(source.resolve()),

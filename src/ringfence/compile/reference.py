@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ringfence.compile.process import run
 from ringfence.compile.request import Request
 from ringfence.errors import CompileError
+from ringfence.package.files import write_arrays
 from ringfence.package.format import read_package
 
 
@@ -41,7 +42,7 @@ def run_reference(
         raise CompileError(f"{os.fspath(package)} takes inputs {expected}, not {given}")
     with tempfile.TemporaryDirectory(prefix="ringfence-reference-") as folder:
         source, result = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
-        np.savez(source, allow_pickle=False, **inputs)
+        write_arrays(source, inputs)
         request = Request(
             action="reference",
             model=str(Path(model).resolve()),

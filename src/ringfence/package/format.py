@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from ringfence.errors import PackageError
 from ringfence.hardware.adreno.program import AdrenoProgram
+from ringfence.package.files import why_not_writable
 from ringfence.package.programs import AmdProgram, ProgramArgument, read_blob
 
 MAGIC = b"RFPACKGE"
@@ -159,12 +160,21 @@ def write_package(
 ) -> None:
     """Write a package; an existing file is replaced in one step, so that nobody sees half of it."""
     path = Path(path)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch = _scratch(path)
     try:
         scratch.write_bytes(encode_package(manifest, sections))
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def why_no_package(path: str | os.PathLike[str]) -> str:
+    """Return why :func:`write_package` would fail to write a file, nothing if it would not."""
+    return why_not_writable(Path(path)) or why_not_writable(_scratch(Path(path)))
+
+
+def _scratch(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def _assemble(head: bytes, placed: list[Section], sections: Mapping[SectionName, bytes]) -> bytes:
