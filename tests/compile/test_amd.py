@@ -16,6 +16,7 @@ from models import MODELS
 from package.steps import BASE, run_steps
 from ringfence.compile import compile_model, run_reference
 from ringfence.compile.kernels import CompiledKernel, compile_tinygrad
+from ringfence.compile.request import AMD_TARGETS
 from ringfence.errors import CompileError, LaunchError
 from ringfence.hardware.amd.code_object import load_code_object
 from ringfence.package import Package
@@ -194,6 +195,19 @@ def small(tmp_path: Path) -> Path:
     ]
     weights = {"v": random(8, 4, 3, 3), "w": random(4, 8, 3, 3, seed=1)}
     return save(tmp_path / "m.onnx", nodes, {"x": (1, 4, 16, 16)}, ["y"], weights)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", AMD_TARGETS)
+def test_a_network_runs_on_the_chip_that_it_was_compiled_for(
+    target: str, small: Path, tmp_path: Path
+) -> None:
+    inputs = {"x": random(1, 4, 16, 16, seed=3)}
+    with compile_model(small, tmp_path / "a.rfp", target=target) as package:
+        assert {load_code_object(p.to_bytes()).arch for p in package.programs} == {target}
+    with rf.open(f"virtual:{target}") as device, device.load_package(tmp_path / "a.rfp") as model:
+        found = model.run(inputs)
+    expected = run_reference(tmp_path / "a.rfp", small, inputs)
+    assert np.allclose(found["y"], expected["y"], atol=1e-6)
 
 
 def test_the_manifest_names_target_and_compilers(small: Path, tmp_path: Path) -> None:

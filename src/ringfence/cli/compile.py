@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ringfence.cli.extras import require
 from ringfence.cli.output import check_output, console, print_json, size
 from ringfence.cli.summary import summary, summary_table
+from ringfence.compile.request import TARGETS
 from ringfence.errors import PackageError
 from ringfence.package import Package, read_package
 
@@ -27,7 +28,9 @@ _TITLES = {
 
 def compile_command(
     model: Annotated[Path, typer.Argument(help="The ONNX file.")],
-    target: Annotated[str, typer.Option(help="The chip to compile for.")] = "a630",
+    target: Annotated[
+        str, typer.Option(metavar="CHIP", help=f"The chip to compile for: {', '.join(TARGETS)}.")
+    ] = "a630",
     image: Annotated[
         bool | None,
         typer.Option(

@@ -29,10 +29,11 @@ def compile_model(
 ) -> Package:
     """Compile the ONNX model at ``path`` into the package ``output`` and return the package, opened.
 
-    ``target`` is a chip: an Adreno (``"a630"``) or an AMD GPU (``"gfx1100"``). ``image`` keeps weights and
-    activations of convolutions in images (textures), by default on all targets that have them: the Adrenos.
-    ``float16`` stores those as halves; it has no effect, and is refused, without images. ``input_shapes``
-    fixes open dimensions by input name.
+    ``target`` is a chip: an Adreno (``"a630"``) or an AMD GPU (``"gfx1100"``), one of
+    :data:`~ringfence.compile.request.TARGETS`. ``image`` keeps weights and activations of convolutions in
+    images (textures), by default on all targets that have them: the Adrenos. ``float16`` stores those as
+    halves; it has no effect, and is refused, without images. ``input_shapes`` fixes open dimensions by input
+    name.
 
     ``channels``, ``mean`` and ``std`` (of pixels from 0 to 1, per channel) are stored for those who feed
     pictures; the defaults are RGB, 0.5 and 0.5. They apply to the only input that is one picture of one or

@@ -12,7 +12,7 @@ from ringfence.hardware.adreno.chips import CHIPS
 Shape = tuple[int, ...]
 
 ADRENO_TARGETS = tuple(chip.name for chip in CHIPS.values())
-AMD_TARGETS = ("gfx1100",)
+AMD_TARGETS = ("gfx1100", "gfx1101", "gfx1102")
 TARGETS = ADRENO_TARGETS + AMD_TARGETS
 
 
