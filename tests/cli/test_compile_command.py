@@ -78,6 +78,7 @@ def test_the_package_is_called_like_the_model_unless_told_otherwise(cli, scale, 
         (("--float16", "--no-image"), "float16"),
         (("--target", "gfx1100", "--image"), "no images"),
         (("--mean", "0.1,0.2"), "3 channels"),
+        (("--std", "0.5,0,0.5"), "std 0: it must be a number from"),
     ],
 )
 def test_what_the_compiler_refuses_is_one_line(cli, scale, tmp_path, options, words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import subprocess
@@ -182,6 +183,22 @@ def test_picture_options_are_recorded(tmp_path: Path):
     layout = compile_model(model, tmp_path / "m.rfp", **options).manifest.layout
     assert (layout.axes, layout.height, layout.width) == ("NCHW", 4, 6)
     assert (layout.channels, layout.mean, layout.std) == tuple(options.values())
+
+
+def test_one_number_is_for_all_channels(tmp_path: Path):
+    model = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (1, 3, 4, 6)}, ["y"])
+    layout = compile_model(model, tmp_path / "m.rfp", mean=(0.25,), std=(2,)).manifest.layout
+    assert (layout.mean, layout.std) == ((0.25,) * 3, (2.0,) * 3)
+
+
+@pytest.mark.parametrize("std", [0, -1, math.nan, math.inf, 1e-40])
+def test_pixels_cannot_be_divided_by_this(std: float, scale: Path):
+    refused(scale, f"std {std:g}: it must be a number from 1e-30 to", std=(1.0, std, 1.0))
+
+
+@pytest.mark.parametrize("mean", [math.nan, math.inf, -math.inf, 1e39])
+def test_this_cannot_be_subtracted_from_pixels(mean: float, scale: Path):
+    refused(scale, "mean .*: it must be a number from -1e", mean=(mean,))
 
 
 def test_models_without_a_picture_input_have_no_layout(scale: Path, tmp_path: Path):

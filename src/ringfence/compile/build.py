@@ -69,8 +69,9 @@ def prepare(request: Request, model_sha256: str, scratch: Path, progress: Report
 
 def compile_package(job: Job, progress: ReportProgress) -> None:
     """Compile the planned kernels and write the package."""
-    kernels = _compile_kernels(job, progress)
     memory = _Memory(job)
+    layout = _layout(memory.inputs, job.request.picture)
+    kernels = _compile_kernels(job, progress)
     code = _Programs()
     steps = []
     for call in job.plan.calls:
@@ -88,7 +89,7 @@ def compile_package(job: Job, progress: ReportProgress) -> None:
         model_sha256=job.model_sha256,
         inputs=memory.inputs,
         outputs=memory.outputs,
-        layout=_layout(memory.inputs, job.request.picture),
+        layout=layout,
         arena_bytes=memory.arena_bytes,
         buffers=tuple(memory.buffers),
         programs=tuple(code.entries),
@@ -134,9 +135,9 @@ def _picture_axes(tensor: PackedTensor) -> tuple[Literal["NCHW", "NHWC"], int, i
 def _per_channel(name: str, values: tuple[float, ...] | None, channels: int) -> tuple[float, ...]:
     if values is None:
         return (0.5,) * channels
-    if len(values) != channels:
+    if len(values) not in (1, channels):
         raise CompileError(f"input {name!r} has {channels} channels, mean or std has {len(values)} numbers")
-    return values
+    return values if len(values) == channels else values * channels
 
 
 # Code generation. A kernel depends on nothing but its AST and the settings, so processes share the work.

@@ -12,6 +12,9 @@ from ringfence.compile.request import ADRENO_TARGETS, Picture, Request, check_ta
 from ringfence.errors import CompileError
 from ringfence.package.format import Package, read_package, why_no_package
 
+_SMALLEST, _LARGEST = 1e-30, 1e30
+"""What pixels may be divided by, or have subtracted."""
+
 
 def compile_model(
     path: str | os.PathLike[str],
@@ -35,9 +38,9 @@ def compile_model(
     halves; it has no effect, and is refused, without images. ``input_shapes`` fixes open dimensions by input
     name.
 
-    ``channels``, ``mean`` and ``std`` (of pixels from 0 to 1, per channel) are stored for those who feed
-    pictures; the defaults are RGB, 0.5 and 0.5. They apply to the only input that is one picture of one or
-    three channels.
+    ``channels``, ``mean`` and ``std`` (of pixels from 0 to 1; one number, or one per channel) are stored for
+    those who feed pictures; the defaults are RGB, 0.5 and 0.5. They apply to the only input that is one
+    picture of one or three channels.
 
     ``progress(stage, done, total)`` is called from this thread. ``jobs`` counts code-generating processes,
     one per usable CPU by default. The same arguments and versions give the same bytes.
@@ -57,6 +60,8 @@ def compile_model(
             "float16 storage needs images (--float16 with --image, for an Adreno): tinygrad halves image "
             "storage only"
         )
+    _check_pixels("mean", mean, low=-_LARGEST)
+    _check_pixels("std", std, low=_SMALLEST)
     if problem := why_no_package(output):
         raise CompileError(f"no package can be written: {problem}")
     request = Request(
@@ -76,3 +81,10 @@ def compile_model(
     )
     run(request, progress)
     return read_package(output)
+
+
+def _check_pixels(name: str, values: Sequence[float] | None, low: float) -> None:
+    """Refuse numbers that would make pixels, which are 32-bit floats, anything but numbers."""
+    for value in values or ():
+        if not low <= value <= _LARGEST:
+            raise CompileError(f"{name} {value:g}: it must be a number from {low:g} to {_LARGEST:g}")
