@@ -234,6 +234,25 @@ def test_a_file_that_is_no_onnx_model_is_named(tmp_path: Path):
     refused(tmp_path / "text.onnx", r"text.onnx is not a readable ONNX model")
 
 
+@pytest.mark.parametrize("content", [b"", PNET.path.read_bytes()[:1000], PNET.path.read_bytes()[:-1]])
+def test_an_empty_or_truncated_model_is_named(content: bytes, tmp_path: Path):
+    (tmp_path / "cut.onnx").write_bytes(content)
+    refused(tmp_path / "cut.onnx", "cut.onnx is not a readable ONNX model")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "words"),
+    [
+        ([node("Relu", "x", "y")], [], "has no output"),
+        ([node("Relu", "z", "y")], ["y"], r"node '' \(Relu\) reads 'z', which nothing before it makes"),
+        ([node("Relu", "a", "y"), node("Abs", "x", "a")], ["y"], "reads 'a', which nothing before it makes"),
+        ([node("Relu", "x", "a")], ["y"], "nothing makes the output 'y'"),
+    ],
+)
+def test_a_graph_that_does_not_hang_together_is_refused(nodes, outputs, words: str, tmp_path: Path):
+    refused(save(tmp_path / "m.onnx", nodes, {"x": (4,)}, outputs), words)
+
+
 def test_an_unknown_target_lists_the_known_ones(scale: Path):
     refused(scale, "no compiler for target 'a999'; supported: a630", target="a999")
 

@@ -32,6 +32,9 @@ def without_placeholders(path: Path) -> onnx.ModelProto:
         model = onnx.load(str(path))
     except Exception as error:  # protobuf and onnx raise many unrelated types
         raise CompileError(f"{path} is not a readable ONNX model: {error}") from error
+    if not model.graph.output:  # also what an empty file says
+        raise CompileError(f"{path} is not a readable ONNX model: it has no output")
+    _check_names(path, model.graph, frozenset())
     empty = {t.name for t in model.graph.initializer if not math.prod(t.dims)}
     empty |= {n.output[0] for n in model.graph.node if _is_empty_constant(n)}
     for node in model.graph.node:
@@ -47,6 +50,26 @@ def without_placeholders(path: Path) -> onnx.ModelProto:
     _remove(model.graph.initializer, [t for t in model.graph.initializer if t.name in empty])
     _remove(model.graph.node, [n for n in model.graph.node if _is_empty_constant(n)])
     return model
+
+
+def _check_names(path: Path, graph: onnx.GraphProto, outside: frozenset[str]) -> None:
+    """:class:`CompileError` if a value is read that nothing makes. Inner graphs also read those outside."""
+    known = {*outside, *(t.name for t in (*graph.input, *graph.initializer))}
+    known |= {t.values.name for t in graph.sparse_initializer}
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise CompileError(
+                    f"{path}: node {node.name!r} ({node.op_type}) reads {name!r}, "
+                    "which nothing before it makes"
+                )
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                _check_names(path, inner, frozenset(known))
+        known.update(node.output)
+    for output in graph.output:
+        if output.name not in known:
+            raise CompileError(f"{path}: nothing makes the output {output.name!r}")
 
 
 def _is_empty_constant(node: onnx.NodeProto) -> bool:
