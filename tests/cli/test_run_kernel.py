@@ -345,6 +345,32 @@ def test_a_bundle_of_code_objects(cli, tmp_path):
     refused(cli("run", path, *GFX1100, *LAUNCH), "clang-offload-bundler")
 
 
+@pytest.mark.parametrize("text", ["", "// nothing yet\n", "void f(global float *y) { y[0] = 1; }\n"])
+def test_source_without_a_kernel(cli, tmp_path, text):
+    path = tmp_path / "none.cl"
+    path.write_text(text)
+    refused(cli("run", path, *GFX1100), f"{path}: the source has no kernel function")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('kernel void k(global float *y) { printf("%f", y[0]); }', "printf: neither the kernel nor"),
+        ("#include <math.h>\n", "math.h: there is no such file to include"),
+    ],
+)
+def test_source_that_uses_what_does_not_exist_is_told_where_the_list_is(cli, tmp_path, text, words):
+    path = tmp_path / "more.cl"
+    path.write_text(text)
+    result = cli("run", path, *GFX1100, *LAUNCH)
+    *details, last = result.err.splitlines()
+    assert result.status == 1
+    assert last.startswith(f"ringfence: error: {path} does not compile for gfx1100: {words}")
+    assert last.endswith("are listed in ringfence.compile.opencl.BUILTINS")
+    assert any(line.startswith("more.cl:1:") for line in details)
+    assert not any("opencl.h" in line or "BUILTINS" in line for line in details)
+
+
 def test_source_that_does_not_compile_shows_clangs_message(cli, tmp_path):
     path = tmp_path / "broken.cl"
     path.write_text("kernel void broken(global float *y) {\n  y[0] = 1\n}\n")

@@ -122,6 +122,26 @@ class TestErrors:
         with pytest.raises(CompileError, match=r"(?s)^secret: neither .*undefined symbol: secret"):
             compile_opencl(source)
 
+    @pytest.mark.parametrize("name", ["<math.h>", '"opencl.h"'])
+    def test_headers_of_the_host_do_not_exist(self, name: str) -> None:
+        with pytest.raises(CompileError, match=rf"^{name[1:-1]}: there is no such file .*BUILTINS\n"):
+            compile_opencl(f"#include {name}\nkernel void k(global float *x) {{}}")
+
+    def test_what_a_builtin_function_takes_is_said_once_and_without_the_header(self) -> None:
+        with pytest.raises(CompileError) as refused:
+            compile_opencl("kernel void k(global float *x) { x[0] = sin(1, 2); }")
+        assert str(refused.value).splitlines()[1:] == [
+            "kernel.cl:1:41: error: no matching function for call to 'sin'",
+            "note: candidate function not viable: requires single argument "
+            "'x', but 2 arguments were provided",
+        ]
+
+    def test_a_note_on_another_function_of_the_header_is_left_out(self) -> None:
+        with pytest.raises(CompileError) as refused:
+            compile_opencl('kernel void k(global float *x) { printf("%f", x[0]); }')
+        text = str(refused.value)
+        assert text.startswith("printf: neither ") and "builtin header>" not in text and "note: " not in text
+
     def test_a_syntax_error_has_its_place(self) -> None:
         with pytest.raises(
             CompileError, match=r"clang could not compile mine\.cl:\nmine\.cl:1:\d+: error: expected"

@@ -180,7 +180,12 @@ def read_programs(path: Path, kind: FileKind, data: bytes | None = None) -> Prog
         raise PackageError(f"{path}: {error}") from error
     kernels = tuple(_amd_kernel(loaded, kernel) for kernel in loaded.kernels.values())
     if not kernels:
-        raise PackageError(f"{path}: the code object has no kernel")
+        what = (
+            "the source has no kernel function"
+            if kind is FileKind.SOURCE
+            else "the code object has no kernel"
+        )
+        raise PackageError(f"{path}: {what}")
     return ProgramFile(path, kind, loaded.arch, blob, kernels)
 
 
@@ -264,11 +269,12 @@ def compile_source(path: Path, chip: str, defines: Mapping[str, str]) -> Program
 def _first_message(error: CompileError) -> str:
     """Return what to put in one line; if there is more, print it all before."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    messages = [line for line in lines if ": error: " in line]
-    if len(lines) > 2 or not messages:
-        for line in lines:
+    messages = [line for line in lines if not line.endswith(":")]  # the others are headings
+    first = messages[0]
+    if len(messages) > 1:
+        for line in lines[1:] if first == lines[0] else lines:
             notice(line)
-    return (messages or lines)[0]
+    return first
 
 
 def parse_defines(texts: Sequence[str]) -> dict[str, str]:

@@ -119,7 +119,8 @@ def compile_opencl(
         *("-target-cpu", arch, "-x", "cl", "-cl-std=CL2.0", f"-mcode-object-version={CODE_OBJECT}"),
         *(*features, f"-O{optimization}", "-w", "-fvisibility=hidden"),
         *("-mrelocation-model", "pic", "-pic-level", "2"),
-        *("-cl-fp32-correctly-rounded-divide-sqrt", "-fno-caret-diagnostics", *options),
+        *("-cl-fp32-correctly-rounded-divide-sqrt", "-fno-caret-diagnostics", "-fshow-overloads=best"),
+        *("-nostdsysteminc", *options),
     ]
     macros = [f"-D{key}={value}" for key, value in (defines or {}).items()]
     text = f"#line 1 {_literal(name)}\n{source}\n".encode(errors="surrogateescape")
@@ -196,7 +197,7 @@ def _builtins() -> Header:
 def header() -> str:
     """Return the builtin header together with the macros that it cannot define itself."""
     text = resources.files("ringfence.compile").joinpath("opencl.h").read_text(encoding="utf-8")
-    return "\n".join(['#line 1 "opencl.h"', text, *_macros(), ""])
+    return "\n".join([f'#line 1 "{_HEADER_NAME}"', text, *_macros(), ""])
 
 
 def _macros() -> Iterator[str]:
@@ -227,14 +228,35 @@ _MISSING = re.compile(
     r"(?:use of undeclared identifier|call to undeclared function|implicit declaration of function"
     r"|undefined symbol:) '?([A-Za-z_]\w*)'?"
 )
+_NO_FILE = re.compile(r"fatal error: '(.*)' file not found")
+_LIST = "the functions that exist are listed in ringfence.compile.opencl.BUILTINS"
+
+_HEADER_NAME = "<builtin header>"
+_NOTE_IN_HEADER = re.compile(rf".*{_HEADER_NAME}:\d+:\d+: note: (?:(candidate .*)|.*)")
 
 
 def _explained(error: CompileError) -> CompileError:
-    """Return the error with the functions first that the builtin header does not have."""
-    missing = list(dict.fromkeys(_MISSING.findall(str(error))))
-    if not missing:
-        return error
-    return CompileError(
-        f"{', '.join(missing)}: neither the kernel nor the builtin header has that; the functions that exist"
-        f" are listed in ringfence.compile.opencl.BUILTINS\n{error}"
-    )
+    """Return the error with what does not exist first, and without the insides of the builtin header."""
+    text = "\n".join(_messages(str(error)))
+    missing = list(dict.fromkeys(_MISSING.findall(text)))
+    if missing:
+        names = ", ".join(missing)
+        return CompileError(f"{names}: neither the kernel nor the builtin header has that; {_LIST}\n{text}")
+    if absent := _NO_FILE.search(text):
+        return CompileError(
+            f"{absent[1]}: there is no such file to include, and the functions of OpenCL C need none; {_LIST}"
+            f"\n{text}"
+        )
+    return CompileError(text)
+
+
+def _messages(text: str) -> Iterator[str]:
+    """Yield the lines of an error. Of notes on the builtin header only what it expects, once each."""
+    seen = set()
+    for line in text.splitlines():
+        note = _NOTE_IN_HEADER.fullmatch(line)
+        if note is None:
+            yield line
+        elif note[1] and note[1] not in seen:
+            seen.add(note[1])
+            yield f"note: {note[1]}"
