@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,8 @@ def test_buffers_that_do_not_fit(text, parameter, words):
         (lambda path: np.save(path, np.array([{}], dtype=object), allow_pickle=True), "not a numpy array"),
         (lambda path: path.write_bytes(b"\x93NUMPY\x01"), "not a numpy array"),
         (lambda path: path.write_bytes(b""), "not a numpy array"),
+        (lambda path: None, "argument 0 'y': .*in.npy cannot be read: No such file"),
+        (lambda path: path.mkdir(), "argument 0 'y': .*in.npy cannot be read: Is a directory"),
         (lambda path: np.savez(path.open("wb"), a=np.zeros(3)), "archive"),
     ],
 )
@@ -205,6 +208,21 @@ def test_bad_syntax_shows_what_is_expected(text):
     with pytest.raises(LaunchError, match="zeros:f32:1024") as error:
         parse_argument(text)
     assert "\n" not in str(error.value) and "u32:1000" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", r"^--arg '': '' is not a number"), ("=zeros:4", r"^--arg =zeros:4: '' is no label")],
+)
+def test_what_is_empty_is_shown(text, words):
+    with pytest.raises(LaunchError, match=words):
+        parse_argument(text)
+
+
+@pytest.mark.parametrize("label", ["", "''", "a b", "1st", "größe"])
+def test_a_label_that_is_none_is_named(label):
+    with pytest.raises(LaunchError, match=f"{re.escape(repr(label))} is no label"):
+        parse_argument(f"{label}=zeros:4")
 
 
 # ----- labels ---------------------------------------------------------------------------------------

@@ -107,6 +107,8 @@ def test_a_file_that_is_no_model(cli, tmp_path):
         ("--input-shape", "input_1"),
         ("--input-shape", "input_1=1x0x3"),
         ("--input-shape", "=1x2"),
+        ("--input-shape", "input_1=1x\u00b2"),
+        ("--input-shape", f"input_1={5000 * '9'}"),
         ("--mean", "grey"),
         ("--jobs", "0"),
         ("-o", "none/x.rfp"),

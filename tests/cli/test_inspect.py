@@ -46,7 +46,7 @@ def test_a_program_can_be_named(cli, pnet):
         assert cli("inspect", pnet, "--disassemble", package.programs[0].name).out == by_index
 
 
-@pytest.mark.parametrize("program", ["99", "-1", "nobody"])
+@pytest.mark.parametrize("program", ["99", "-1", "nobody", "\u00b2"])
 def test_an_unknown_program_is_wrong_usage(cli, pnet, program):
     result = cli("inspect", pnet, f"--disassemble={program}")
     assert result.status == 2 and repr(program) in result.err

@@ -20,6 +20,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,8 @@ TYPES = _SHORT | {name: name for name in _SHORT.values()}
 _FILLS = ("zeros", "ones", "arange", "random")
 _LABEL = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)=(.*)", re.DOTALL)
 _SHAPE = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*")
+WHOLE = re.compile(r"0*[1-9][0-9]{0,99}")
+"""A number from 1 up. Python's own parser takes digits of other scripts, and gives up on long ones."""
 _SEED = re.compile(r"[0-9]{1,1000}")
 _NOT_FINITE = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
@@ -76,7 +79,7 @@ class Given:
 
     def refuse(self, why: str) -> LaunchError:
         """Return the error that this argument is wrong."""
-        return LaunchError(f"--arg {self.text}: {why}")
+        return LaunchError(f"--arg {quote(self.text)}: {why}")
 
 
 # ----- reading the text ---------------------------------------------------------------------------
@@ -93,6 +96,8 @@ def parse_argument(text: str) -> Given:
     word, *parts = value.split(":")
     if word in _FILLS:
         return _parse_fill(text, label, word, parts)
+    if label is None and "=" in word:
+        raise _wrong(text, f"{word.partition('=')[0]!r} is no label: letters, digits, '_' and '.'")
     if not parts:
         return Given(text, label, number=_number_text(text, word))
     if word not in TYPES or len(parts) != 1:
@@ -138,7 +143,7 @@ def _parse_number(number: str) -> int | float:
 
 
 def _wrong(text: str, why: str) -> LaunchError:
-    return LaunchError(f"--arg {text}: {why}; {SYNTAX}")
+    return LaunchError(f"--arg {quote(text)}: {why}; {SYNTAX}")
 
 
 # ----- meeting the kernel -------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ringfence.cli.arguments import WHOLE
 from ringfence.cli.extras import require
 from ringfence.cli.output import check_output, console, print_json, size
 from ringfence.cli.summary import summary, summary_table
@@ -128,7 +129,7 @@ def _report(package: Package, path: Path, json: bool) -> None:
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, found, dims = text.rpartition("=")
     numbers = dims.lower().split("x")
-    if not found or not name or not all(n.isdigit() and int(n) > 0 for n in numbers):
+    if not found or not name or not all(map(WHOLE.fullmatch, numbers)):
         raise typer.BadParameter(
             f"{text!r} is not of the form NAME=1x3x320x320 with dimensions from 1 up",
             param_hint="--input-shape",

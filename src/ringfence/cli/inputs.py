@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ def _split(text: str, names: Sequence[str]) -> tuple[str, Path]:
         return names[0], Path(text)
     known = ", ".join(names)
     if found:
-        raise LaunchError(f"--input {text}: there is no input {name!r}; the package takes {known}")
-    raise LaunchError(f"--input {text}: which of the inputs {known} is it? Write NAME={text}")
+        raise LaunchError(f"--input {quote(text)}: there is no input {name!r}; the package takes {known}")
+    raise LaunchError(f"--input {quote(text)}: which of the inputs {known} is it? Write NAME={text}")
 
 
 def read_inputs(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Array]:
@@ -69,6 +70,8 @@ def load_array(what: str, path: Path) -> Array:
         loaded = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
         raise LaunchError(f"{what}: {path} is not a numpy array file: {error}") from error
+    except OSError as error:
+        raise LaunchError(f"{what}: {path} cannot be read: {error.strerror}") from error
     if not isinstance(loaded, np.ndarray):
         loaded.close()
         raise LaunchError(f"{what}: {path} is an archive of arrays (.npz), not one array (.npy)")

@@ -75,8 +75,9 @@ def _inspect_programs(file: ProgramFile, disassemble: str | None, json: bool) ->
 def _find(names: Sequence[str], wanted: str) -> int:
     if wanted in names:
         return names.index(wanted)
-    if wanted.isdigit() and int(wanted) < len(names):
-        return int(wanted)
+    numbers = [str(number) for number in range(len(names))]
+    if wanted in numbers:
+        return numbers.index(wanted)
     raise typer.BadParameter(
         f"{wanted!r} is neither the name nor the index (0 to {len(names) - 1}) of a program",
         param_hint="--disassemble",

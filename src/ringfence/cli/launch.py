@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from ringfence.cli.arguments import Given, Value, labels, parse_argument, value_of
+from ringfence.cli.arguments import WHOLE, Given, Value, labels, parse_argument, value_of
 from ringfence.cli.devices import chip_of, open_device
 from ringfence.cli.output import VIRTUAL_NOTICE, check_output, console, print_json, row, table
 from ringfence.cli.programs import (
@@ -184,8 +185,8 @@ def _size(option: str, text: str | None) -> Sizes | None:
     if text is None:
         return None
     parts = text.split("x")
-    if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
-        raise LaunchError(f"{option} {text}: {_SIZE_SYNTAX}, each at least 1")
+    if len(parts) > 3 or not all(map(WHOLE.fullmatch, parts)):
+        raise LaunchError(f"{option} {quote(text)}: {_SIZE_SYNTAX}, each at least 1")
     return tuple(map(int, parts))
 
 
@@ -197,12 +198,14 @@ def _saves(texts: Sequence[str], kernel: KernelFacts, names: Sequence[str]) -> d
     for text in texts:
         name, given, file = text.partition("=")
         if not given or not file:
-            raise LaunchError(f"--out {text}: write NAME=FILE.npy with the name of a buffer: {buffers}")
+            raise LaunchError(
+                f"--out {quote(text)}: write NAME=FILE.npy with the name of a buffer: {buffers}"
+            )
         index = known.get(name)
         if index is None or not kernel.parameters[index].buffer:
-            raise LaunchError(f"--out {text}: there is no buffer {name!r}, only {buffers}")
+            raise LaunchError(f"--out {quote(text)}: there is no buffer {name!r}, only {buffers}")
         if index in found:
-            raise LaunchError(f"--out {text}: {name!r} goes to {found[index]} already")
+            raise LaunchError(f"--out {quote(text)}: {name!r} goes to {found[index]} already")
         check_output(Path(file), "--out")
         found[index] = Path(file)
     return found

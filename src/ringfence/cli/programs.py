@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.table import Table
@@ -283,7 +284,7 @@ def parse_defines(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, given, value = text.partition("=")
         if not name.isidentifier():
-            raise CompileError(f"--define {text}: {name!r} is no name of a macro; write NAME=VALUE")
+            raise CompileError(f"--define {quote(text)}: {name!r} is no name of a macro; write NAME=VALUE")
         found[name] = value if given else "1"
     return found
 

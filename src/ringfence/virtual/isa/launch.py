@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -42,6 +43,11 @@ def context(values: dict[str, int]) -> Words:
 def field(words: Words, name: str) -> int:
     """Return a field of a context."""
     return int(words[simt.CONTEXT[name] // 8])
+
+
+def group_count(groups: Sequence[int]) -> int:
+    """Return how many work-groups a launch has, or a number of them that takes years and fits a context."""
+    return min(math.prod(groups), 1 << 62)
 
 
 class Interrupts:

@@ -120,8 +120,11 @@ def test_a_loop_without_end_is_stopped_and_reported_as_a_hang(impatient: Executo
     assert run(impatient, "mov.u32u32 r1.x, 0") is None  # the device works on
 
 
-def test_a_launch_with_too_many_groups_is_stopped_between_them(impatient: Executor) -> None:
-    report = run(impatient, "mov.u32u32 r1.x, 0", groups=(1 << 16, 1 << 15, 1))
+@pytest.mark.parametrize("groups", [(1 << 16, 1 << 15, 1), ((1 << 32) - 1,) * 3])
+def test_a_launch_with_too_many_groups_is_stopped_between_them(
+    impatient: Executor, groups: tuple[int, int, int]
+) -> None:
+    report = run(impatient, "mov.u32u32 r1.x, 0", groups=groups)
     assert report is not None
     assert (report.kind, report.pc) == ("hang", None)
 

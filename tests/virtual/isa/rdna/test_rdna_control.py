@@ -400,6 +400,15 @@ def test_the_watchdog_stops_an_endless_loop(tmp_path: Path) -> None:
         executor.close()
 
 
+def test_a_launch_with_more_groups_than_anything_counts_is_stopped(tmp_path: Path) -> None:
+    executor = Executor(cache_dir=tmp_path, threads=2, hang_seconds=0.3)
+    try:
+        report = run(executor, ["s_endpgm"], Memory(), groups=((1 << 32) - 1,) * 3)
+        assert report is not None and report.kind == "hang"
+    finally:
+        executor.close()
+
+
 def test_a_fault_names_program_place_group_and_lane(amd: Executor) -> None:
     lines = [
         "v_mov_b32 v1, 0x5000",

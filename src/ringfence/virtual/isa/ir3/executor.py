@@ -33,6 +33,7 @@ from ringfence.virtual.isa.launch import (
     call_all,
     context,
     field,
+    group_count,
 )
 from ringfence.virtual.memory import AddressSpace
 
@@ -214,7 +215,7 @@ class _Launch:
     ) -> None:
         self.executor, self.dispatch, self.program, self.memory = executor, dispatch, program, memory
         self.ids, self.masks, self.strips = _lane_ids(dispatch.local, program.lanes)
-        self.group_count = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
+        self.group_count = group_count(dispatch.groups)
         self.counter = np.zeros(8, np.uint64)
         self.constants = aligned(CONSTANT_BYTES)
         self.constants[: len(dispatch.constants)] = np.frombuffer(dispatch.constants, np.uint8)

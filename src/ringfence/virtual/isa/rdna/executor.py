@@ -30,6 +30,7 @@ from ringfence.virtual.isa.launch import (
     call_all,
     context,
     field,
+    group_count,
 )
 from ringfence.virtual.isa.rdna.dispatch import Dispatch
 from ringfence.virtual.isa.rdna.translate import VERSION
@@ -200,7 +201,7 @@ class _Launch:
     def __init__(self, executor: Executor, dispatch: Dispatch, program: _Program, memory: Memory) -> None:
         self.executor, self.dispatch, self.program, self.memory = executor, dispatch, program, memory
         self.ids, self.masks, self.waves = _lane_ids(dispatch.local, dispatch.id_components, dispatch.wave)
-        self.group_count = dispatch.groups[0] * dispatch.groups[1] * dispatch.groups[2]
+        self.group_count = group_count(dispatch.groups)
         self.counter = np.zeros(8, np.uint64)
         self.user = np.zeros(64, np.uint32)
         self.user[: len(dispatch.user_data)] = dispatch.user_data
