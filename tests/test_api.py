@@ -92,6 +92,12 @@ def test_auto_takes_a_virtual_device_with_a_notice_when_there_is_no_real_one(
     assert "no real device" in notice and "ENOENT" in notice and "virtual a630, which is not a GPU" in notice
 
 
+def test_the_notice_of_auto_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        rf.open("auto", path="/dev/kgsl-nor-is-this").close()
+    assert capsys.readouterr().err.count("which is not a GPU") == 1
+
+
 def test_auto_takes_the_first_real_device(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

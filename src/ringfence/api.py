@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -441,12 +442,17 @@ def _open_auto(**options: Any) -> Device:
         except RingfenceError as error:
             reasons.append(str(error))
     device = open(f"virtual:{_FALLBACK_CHIP}", **options)
-    print(
+    _say_once(
         f"ringfence: no real device ({'; '.join(reasons)}); using a virtual {_FALLBACK_CHIP}, which is not a "
-        "GPU",
-        file=sys.stderr,
+        "GPU"
     )
     return device
+
+
+@cache
+def _say_once(text: str) -> None:
+    """Print a line to stderr, unless this process has printed this very line."""
+    print(text, file=sys.stderr)
 
 
 def _open_virtual(wanted: VirtualSpec, name: str, options: dict[str, Any]) -> Device:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from models import MODELS
 from ringfence.cli.app import run
+from ringfence.cli.output import notice_once
 
 PNET = MODELS["pnet"]
 
@@ -36,6 +37,7 @@ class Result:
 def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
     def call(*arguments: object) -> Result:
         capsys.readouterr()
+        notice_once.cache_clear()  # as in a process of its own
         status = run([str(argument) for argument in arguments])
         return Result(status, *capsys.readouterr())
 

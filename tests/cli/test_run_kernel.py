@@ -225,6 +225,13 @@ def test_auto_falls_back_to_the_chip_that_the_file_is_for(cli, saxpy):
     assert "virtual gfx1100" in result.err and "kfd" in result.err
 
 
+def test_the_notice_of_a_virtual_device_is_printed_once(cli, source):
+    if Path("/dev/kfd").exists():
+        pytest.skip("this machine has a KFD node, so auto does not fall back")
+    result = cli("run", source, *LAUNCH)  # opens a device to learn its chip, and another to run
+    assert result.status == 0 and result.err.count("which is not a GPU") == 1
+
+
 def test_auto_without_a_virtual_chip_says_so(cli, saxpy):
     if Path("/dev/kfd").exists():
         pytest.skip("this machine has a KFD node, so auto does not fall back")

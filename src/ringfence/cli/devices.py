@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli.output import notice
+from ringfence.cli.output import notice_once
 from ringfence.errors import RingfenceError, UnsupportedDevice
 from ringfence.virtual.specification import VIRTUAL_CHIPS, parse_virtual
 
@@ -35,7 +35,7 @@ def open_device(spec: str, chip: str, **options: Any) -> Device:
     if chip not in VIRTUAL_CHIPS:
         raise UnsupportedDevice(f"no real device ({reason}), and there is no virtual {chip}")
     device = ringfence.open(f"virtual:{chip}", **options)
-    notice(f"ringfence: no real device ({reason}); using a virtual {chip}, which is not a GPU")
+    notice_once(f"ringfence: no real device ({reason}); using a virtual {chip}, which is not a GPU")
     return device
 
 

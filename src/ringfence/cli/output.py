@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ def console(*, stderr: bool = False) -> Console:
 def notice(text: str) -> None:
     """Print a line to stderr."""
     console(stderr=True).print(Text(text), soft_wrap=True)
+
+
+@cache
+def notice_once(text: str) -> None:
+    """Print a line to stderr, unless this process has printed this very line."""
+    notice(text)
 
 
 def print_json(value: Any) -> None:
