@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from ringfence.cli.output import console
+
 COMMAND = (sys.executable, "-m", "ringfence.cli")
 
 
@@ -39,3 +41,9 @@ def test_a_program_under_the_shim_may_have_closed_streams():
     program = "import os; os.write(2, b'runs')"
     result = shell(">&- <&-", "shim", "--", sys.executable, "-S", "-c", program)
     assert (result.returncode, result.stderr) == (0, "runs")
+
+
+def test_a_stream_has_one_console():
+    """So that a notice is printed above a bar that moves, not into it."""
+    assert console(stderr=True) is console(stderr=True)
+    assert console() is not console(stderr=True)

@@ -22,8 +22,12 @@ VIRTUAL_NOTICE = (
 )
 
 
+@cache
 def console(*, stderr: bool = False) -> Console:
-    """Return a console. Tables keep their width when the output is a pipe or a file."""
+    """Return the console, of which there is one: a notice is printed above a bar that moves.
+
+    Tables keep their width when the output is a pipe or a file.
+    """
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     if not made.is_terminal:
         made = Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)
