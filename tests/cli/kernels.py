@@ -28,10 +28,14 @@ kernel void reverse(global uint *y) {
   barrier(CLK_LOCAL_MEM_FENCE);
   y[i] = shared[get_local_size(0) - 1 - i];
 }
-kernel void no_pointer(local float *t, global float *y) {
-  t[0] = y[0];
+kernel void backwards(local uint *t, global uint *y) {
+  uint i = get_local_id(0);
+  t[i] = y[i];
   barrier(CLK_LOCAL_MEM_FENCE);
-  y[1] = t[0];
+  y[i] = t[get_local_size(0) - 1 - i];
+}
+kernel void sampled(sampler_t s, global float *y) {
+  y[1] = 2.0f;
 }
 """
 

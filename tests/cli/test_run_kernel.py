@@ -211,7 +211,8 @@ def test_the_list_as_json(cli, several):
     assert [a["dtype"] for a in found["saxpy"]["arguments"]] == ["float32", "float32", "float32", "uint32"]
     assert [a["written"] for a in found["saxpy"]["arguments"]] == [True, False, False, False]
     assert found["reverse"]["shared_bytes"] == 256 and found["fixed"]["local_size"] == [8, 4, 1]
-    assert "dynamic_shared_pointer" in found["no_pointer"]["arguments"][0]["problem"]
+    assert "is a sampler" in found["sampled"]["arguments"][0]["problem"]
+    assert [a["kind"] for a in found["backwards"]["arguments"]] == ["local", "buffer"]
 
 
 # ----- devices --------------------------------------------------------------------------------------
@@ -397,10 +398,32 @@ def test_all_messages_of_clang_are_printed_before_the_error(cli, tmp_path):
     assert "broken.cl:3:" in result.err and result.err.splitlines()[-1].startswith("ringfence: error: ")
 
 
-def test_a_kernel_with_a_pointer_to_local_memory(cli, several):
+def test_an_argument_of_a_kind_that_cannot_be_given(cli, several):
     given = ("--arg", "1", "--arg", "zeros:4")
-    result = cli("run", several, *GFX1100, "--kernel", "no_pointer", "--groups", 1, "--local", 1, *given)
-    refused(result, "dynamic_shared_pointer")
+    result = cli("run", several, *GFX1100, "--kernel", "sampled", "--groups", 1, "--local", 1, *given)
+    refused(result, "is a sampler, which cannot be given here")
+
+
+BACKWARDS = (*GFX1100, "--kernel", "backwards", "--groups", 1, "--local", 64)
+
+
+def test_local_memory_is_given_in_bytes(cli, several):
+    result = cli("run", several, *BACKWARDS, "--arg", "local:256", "--arg", "arange:64", "--json")
+    assert result.json["buffers"]["y"]["first"] == [63, 62, 61, 60, 59, 58]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("zeros:64", "arange:64", "is a pointer to local memory; say how many bytes"),
+        ("local:256", "local:256", "is no pointer to local memory, it is uint32 buffer"),
+        ("local:65540", "arange:64", "needs 65540 bytes of local memory"),
+        ("local:", "arange:64", "a number of bytes"),
+        ("local:-4", "arange:64", "a number of bytes"),
+    ],
+)
+def test_local_memory_is_checked(cli, several, first, second, words):
+    refused(cli("run", several, *BACKWARDS, "--arg", first, "--arg", second), words)
 
 
 def test_a_kernel_that_leaves_its_memory(cli, several):

@@ -8,6 +8,7 @@ An argument is ``[LABEL=]VALUE`` with one of these values::
     arange:f32:1024                a buffer of 0, 1, 2, ...
     random:f32:64x64:7             a buffer of random numbers from a seed (0 if left out)
     @in.npy                        a buffer with the contents of a numpy file
+    local:4096                     bytes of local memory, for a pointer to it
 
 The type may be left out where the metadata names it. A label names the argument in results.
 """
@@ -37,7 +38,7 @@ Value = Array | np.generic | bytes | int | float | bool
 
 SYNTAX = (
     "an argument is [LABEL=]VALUE with a number (1.5, u32:1000), a buffer (zeros:f32:1024, ones:f32:1024, "
-    "arange:f32:1024, random:f32:64x64:SEED) or a file (@in.npy)"
+    "arange:f32:1024, random:f32:64x64:SEED), a file (@in.npy) or local memory (local:4096)"
 )
 MAX_BYTES = 1 << 32
 """Largest buffer that is made up."""
@@ -63,7 +64,7 @@ _TRUTH = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An argument as it was written. One of ``number``, ``fill`` and ``path`` is set.
+    """An argument as it was written. One of ``number``, ``fill``, ``path`` and ``local_bytes`` is set.
 
     ``type_name`` is numpy's, ``None`` if it was left out.
     """
@@ -76,6 +77,7 @@ class Given:
     shape: tuple[int, ...] = ()
     seed: int = 0
     path: Path | None = None
+    local_bytes: int | None = None
 
     def refuse(self, why: str) -> LaunchError:
         """Return the error that this argument is wrong."""
@@ -96,13 +98,17 @@ def parse_argument(text: str) -> Given:
     word, *parts = value.split(":")
     if word in _FILLS:
         return _parse_fill(text, label, word, parts)
+    if word == "local":
+        if len(parts) != 1 or not WHOLE.fullmatch(parts[0]):
+            raise _wrong(text, "local takes a number of bytes, such as local:4096")
+        return Given(text, label, local_bytes=int(parts[0]))
     if label is None and "=" in word:
         raise _wrong(text, f"{word.partition('=')[0]!r} is no label: letters, digits, '_' and '.'")
     if not parts:
         return Given(text, label, number=_number_text(text, word))
     if word not in TYPES or len(parts) != 1:
         known = ", ".join(_SHORT)
-        raise _wrong(text, f"{word!r} is neither a type ({known}) nor one of {', '.join(_FILLS)}")
+        raise _wrong(text, f"{word!r} is neither a type ({known}) nor one of {', '.join(_FILLS)}, local")
     return Given(text, label, TYPES[word], number=_number_text(text, parts[0]))
 
 
@@ -169,6 +175,14 @@ def labels(given: Sequence[Given], parameters: Sequence[Parameter]) -> tuple[str
 def value_of(given: Given, parameter: Parameter) -> Value:
     """Return what to pass; :class:`LaunchError` if it does not fit what the kernel's metadata says."""
     parameter.check()
+    if parameter.local:
+        if given.local_bytes is None:
+            raise given.refuse(
+                f"{parameter} is a pointer to local memory; say how many bytes, as in local:4096"
+            )
+        return given.local_bytes
+    if given.local_bytes is not None:
+        raise given.refuse(f"{parameter} is no pointer to local memory, it is {parameter.type_text}")
     if parameter.buffer:
         return _array(given, parameter)
     if given.fill is not None:

@@ -82,6 +82,12 @@ class Plan:
     sizes: tuple[Sizes | None, Sizes | None, Sizes | None]
     saves: Mapping[int, Path]
 
+    @property
+    def local_bytes(self) -> dict[str | int, int]:
+        """Return how much local memory pointers to it get, by argument."""
+        pairs = zip(self.kernel.parameters, self.values, strict=True)
+        return {parameter.index: int(value) for parameter, value in pairs if parameter.local}
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
@@ -225,12 +231,13 @@ def run_plan(plan: Plan, spec: str, options: Options) -> Outcome:
             device.array(value, label=name) if isinstance(value, np.ndarray) else value
             for name, value in zip(plan.labels, plan.values, strict=True)
         ]
+        given = [a for a, p in zip(arguments, plan.kernel.parameters, strict=True) if not p.local]
         geometry = program.shape(*plan.sizes).geometry
         start = time.perf_counter()
-        first = _launch(device, program, arguments, geometry)
+        first = _launch(device, program, given, geometry)
         done = time.perf_counter()
         written = _results(plan, arguments)
-        timed = [_launch(device, program, arguments, geometry) for _ in range(options.again)]
+        timed = [_launch(device, program, given, geometry) for _ in range(options.again)]
         return Outcome(
             device=device.info,
             geometry=geometry,
@@ -251,7 +258,7 @@ def _load(device: Device, plan: Plan, spec: str, lds: int) -> Any:
         raise PackageError(f"{file.path} is for {file.chip}, but {spec} is a {info.chip}")
     module: Any = device.load(file.blob, label=file.path.name)
     if amd:
-        return module.kernel(plan.kernel.name, dynamic_lds_bytes=lds)
+        return module.kernel(plan.kernel.name, dynamic_lds_bytes=lds, local_bytes=plan.local_bytes)
     if lds:
         raise LaunchError(f"--lds is for AMD GPUs; {file.path} is for {file.chip}")
     return module[plan.kernel.name]

@@ -21,6 +21,7 @@ from ringfence.errors import CompileError, PackageError
 from ringfence.hardware.adreno.program import MAGIC as ADRENO_MAGIC
 from ringfence.hardware.adreno.program import AdrenoProgram, read_program
 from ringfence.hardware.amd.code_object import CodeObject, Kernel, load_code_object
+from ringfence.hardware.amd.metadata import ArgumentKind
 from ringfence.package.format import MAGIC as PACKAGE_MAGIC
 from ringfence.package.programs import ELF_MAGIC
 from ringfence.runtime.program import CODES, Spec
@@ -77,7 +78,8 @@ class Parameter:
     """What an argument must be.
 
     ``dtype`` is numpy's name of the numbers or elements, ``None`` if the file does not tell; ``type_text``
-    is for people. ``size`` is in bytes. ``problem`` says why nothing can be given.
+    is for people. ``size`` is in bytes. ``problem`` says why nothing can be given. ``local``: it is a pointer
+    to local memory, for which a number of bytes is given.
     """
 
     index: int
@@ -88,6 +90,7 @@ class Parameter:
     size: int
     written: bool = False
     problem: str = ""
+    local: bool = False
 
     def __str__(self) -> str:
         return f"argument {self.index}{f' {self.name!r}' * bool(self.name)}"
@@ -129,7 +132,7 @@ class KernelFacts:
             "arguments": [
                 {
                     "name": each.name,
-                    "kind": "buffer" if each.buffer else "scalar",
+                    "kind": "buffer" if each.buffer else "local" if each.local else "scalar",
                     "dtype": each.dtype,
                     "type": each.type_text,
                     "written": each.written,
@@ -225,6 +228,8 @@ def _amd_parameter(kernel: str, index: int, argument: Any) -> Parameter:
     from ringfence.drivers.amd.program import argument_spec
 
     name, declared = argument.name or "", argument.type_name
+    if argument.value_kind is ArgumentKind.DYNAMIC_SHARED_POINTER:
+        return Parameter(index, name, False, None, "local memory", argument.size, local=True)
     try:
         spec = argument_spec(kernel, index, argument)
     except PackageError as error:

@@ -124,7 +124,8 @@ def run_command(
         typer.Option(
             metavar="[LABEL=]VALUE",
             help="Kernel: the next argument: 1.5, u32:1000, zeros:f32:1024 (or ones, arange), "
-            "random:f32:64x64:SEED, @in.npy. Types can be left out where the file names them.",
+            "random:f32:64x64:SEED, @in.npy, or local:4096 bytes of local memory. Types may be left out "
+            "where the file names them.",
         ),
     ] = None,
     groups: Annotated[str | None, typer.Option(metavar="4x2x1", help="Kernel: how many work-groups.")] = None,
@@ -142,7 +143,7 @@ def run_command(
         ),
     ] = None,
     lds: Annotated[
-        int, typer.Option(min=0, metavar="BYTES", help="Kernel: local memory beyond what it declares (AMD).")
+        int, typer.Option(min=0, metavar="BYTES", help="Kernel: local memory beyond what it names (AMD).")
     ] = 0,
     out: Annotated[
         list[str] | None,

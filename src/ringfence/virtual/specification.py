@@ -62,7 +62,7 @@ def parse_virtual(spec: str) -> VirtualSpec:
     wanted = VirtualSpec(chip, **_options(spec, query))
     if (wanted.mode, wanted.clock) == ("async", "virtual"):
         raise UnsupportedDevice(
-            f"device {spec!r}: mode=async runs on the real clock; leave clock=virtual out, or take mode=inline"
+            f"device {spec!r}: mode=async runs on the real clock; leave clock=virtual out or take mode=inline"
         )
     return wanted
 
@@ -86,7 +86,9 @@ def _pairs(spec: str, query: str) -> list[tuple[str, str]]:
 def _option(spec: str, key: str, text: str) -> Any:
     if key == "seed":
         if not text.isdecimal() or len(text) > SEED_DIGITS:
-            raise UnsupportedDevice(f"device {spec!r}: seed={text!r} is not a whole number of up to {SEED_DIGITS} digits")
+            raise UnsupportedDevice(
+                f"device {spec!r}: seed={text!r} is not a whole number of up to {SEED_DIGITS} digits"
+            )
         return int(text)
     if key not in _CHOICES:
         raise UnsupportedDevice(
