@@ -11,6 +11,7 @@ import pytest
 
 from cli.conftest import PNET
 from cli.repack import repack
+from compile.graphs import node, save
 from models import MODELS
 from package.packages import parts
 from ringfence.package import encode_package, read_package
@@ -66,6 +67,49 @@ def test_a_reference_that_is_another_file_is_noted(cli, pnet, array, tmp_path):
     )  # an empty ``doc`` field of the same protocol buffer
     result = cli("run", pnet, *VIRTUAL, "--input", array, "--reference", other)
     assert "is not the file that the package was compiled from" in result.err
+
+
+@pytest.fixture
+def doubling(cli, tmp_path) -> Path:
+    """A package of y = 2 relu(x), beside models of the same and of y = 2.01 relu(x)."""
+    for name, factor in (("same", 2.0), ("other", 2.01)):
+        nodes = [node("Relu", "x", "a"), node("Mul", "a w", "y")]
+        save(tmp_path / f"{name}.onnx", nodes, {"x": (4,)}, ["y"], {"w": np.full(1, factor, np.float32)})
+    assert cli("compile", tmp_path / "same.onnx", "-o", tmp_path / "m.rfp").status == 0
+    np.save(tmp_path / "x.npy", np.arange(4, dtype=np.float32))
+    np.save(tmp_path / "nan.npy", np.full(4, np.nan, np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "reference", "tolerance", "words"),
+    [
+        ("x", "same", (), None),
+        ("x", "other", (), "y by 5.0e-03 of its largest value, where 0.0001 is allowed"),
+        ("x", "other", ("--tolerance", "0.01"), None),
+        ("x", "same", ("--tolerance", "0"), None),
+        ("nan", "same", (), "y is finite in one of them only"),
+        ("nan", "same", ("--tolerance", "inf"), "y is finite in one of them only"),
+    ],
+)
+def test_outputs_that_differ_from_the_reference_end_with_status_1(
+    cli, doubling, given, reference, tolerance, words
+):
+    command = ["run", doubling / "m.rfp", *VIRTUAL, "--input", doubling / f"{given}.npy"]
+    result = cli(*command, "--reference", doubling / f"{reference}.onnx", *tolerance, "--json")
+    assert result.json["reference"].keys() == {"y"}  # the report is there all the same
+    last = result.err.splitlines()[-1] if result.err else ""
+    assert result.status == (words is not None)
+    assert last.startswith("ringfence: error: outputs differ from the reference: ") == (words is not None)
+    assert (words or "") in last
+
+
+@pytest.mark.parametrize(
+    "options", [("--tolerance", "0.1"), ("--tolerance", "nan", "--reference", PNET.path)]
+)
+def test_a_tolerance_without_a_reference_or_of_nan_is_wrong_usage(cli, pnet, array, options):
+    result = cli("run", pnet, *VIRTUAL, "--input", array, *options)
+    assert result.status == 2 and "--tolerance" in result.err
 
 
 # ----- what it says about itself --------------------------------------------------------------------

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ringfence.cli.extras import require
 from ringfence.cli.output import row, table
-from ringfence.errors import LaunchError
+from ringfence.errors import LaunchError, RingfenceError
 
 Array = npt.NDArray[Any]
 
@@ -86,6 +86,22 @@ def differences(ours: Mapping[str, Array], reference: Mapping[str, Array]) -> di
     if absent := sorted(ours.keys() - reference.keys()):
         raise LaunchError(f"the reference model has no output {', '.join(absent)}")
     return {name: difference(array, reference[name], name) for name, array in ours.items()}
+
+
+def check_agreement(found: Mapping[str, Difference], tolerance: float | None) -> None:
+    """:class:`RingfenceError` names the outputs that differ by more than ``tolerance``, a fraction of their
+    largest value. With ``None`` any finite difference will do.
+    """
+    problems = []
+    for name, d in found.items():
+        if d.relative is None:
+            problems.append(f"{name} is finite in one of them only")
+        elif tolerance is not None and not d.relative <= tolerance:
+            problems.append(
+                f"{name} by {d.relative:.1e} of its largest value, where {tolerance:g} is allowed"
+            )
+    if problems:
+        raise RingfenceError(f"outputs differ from the reference: {'; '.join(problems)}")
 
 
 def file_sha256(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from ringfence.cli.compare import (
     Difference,
+    check_agreement,
     check_reference,
     difference_table,
     differences,
@@ -86,7 +88,10 @@ def run_frames(
             )
 
 
-_OF_PACKAGES = ("input", "frames", "outputs", "reference")
+TOLERANCE = 1e-4
+"""Of the largest value of an output, in single precision. What halves cost is a property of the model."""
+
+_OF_PACKAGES = ("input", "frames", "outputs", "reference", "tolerance")
 _OF_KERNELS = ("kernel", "arg", "groups", "global_size", "local", "define", "lds", "out", "time", "timeout")
 
 
@@ -113,7 +118,18 @@ def run_command(
     reference: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL.onnx", help="Package: compare with onnxruntime; needs ringfence[reference]."
+            metavar="MODEL.onnx",
+            help="Package: compare with onnxruntime; needs ringfence[reference]. The exit status is 1 if "
+            "outputs differ by more than --tolerance.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="FRACTION",
+            help="Package: how much an output may differ from the reference, as a fraction of its largest "
+            f"value  [default: {TOLERANCE:g}; with halves any finite difference]",
         ),
     ] = None,
     kernel: Annotated[
@@ -168,7 +184,7 @@ def run_command(
     kind = kind_of(file)
     _refuse(context, file, kind)
     if kind is FileKind.PACKAGE:
-        run_package(file, device, input or (), frames, json, outputs, reference)
+        run_package(file, device, input or (), frames, json, outputs, reference, tolerance)
         return
     if timeout is not None and not 0 < timeout < float("inf"):
         raise typer.BadParameter(f"{timeout:g} is no time to wait", param_hint="--timeout")
@@ -207,8 +223,15 @@ def run_package(
     json: bool,
     outputs: Path | None,
     reference: Path | None,
+    tolerance: float | None,
 ) -> None:
-    """Run a package for some frames and print what that showed."""
+    """Run a package for some frames and print what that showed.
+
+    :class:`RingfenceError` if the outputs are not those of the reference.
+    """
+    if tolerance is not None and (reference is None or math.isnan(tolerance)):
+        problem = "this is for --reference" if reference is None else "nan is no fraction"
+        raise typer.BadParameter(problem, param_hint="--tolerance")
     if outputs is not None:
         check_output(outputs, "--outputs")
     with read_package(path) as opened:
@@ -225,6 +248,13 @@ def run_package(
         print_json(_as_json(path, manifest, frames, report, found))
     else:
         _print(manifest, frames, report, found, outputs)
+    if found is not None:
+        check_agreement(found, _default_tolerance(manifest) if tolerance is None else tolerance)
+
+
+def _default_tolerance(manifest: Manifest) -> float | None:
+    halves = manifest.float16 or any(tensor.dtype == "float16" for tensor in manifest.outputs)
+    return None if halves else TOLERANCE
 
 
 def _compare(path: Path, inputs: Mapping[str, Array], report: Report, manifest: Manifest) -> Differences:
