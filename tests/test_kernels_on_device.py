@@ -63,3 +63,21 @@ def test_a_device_loads_bytes_and_compiled_programs_of_its_chip_only(chip):
                 TypeError, match=f"{type(nothing).__name__} cannot be loaded: give a compiled"
             ):
                 dev.load(nothing)
+
+
+@pytest.mark.parametrize("target", CHIPS)
+def test_an_overrun_is_a_fault_where_the_last_page_of_the_buffer_ends(target):
+    """As on hardware, protection is by pages; docs/virtual-gpu.md says so."""
+    numbers, page = 4096, 1024
+    [kernel] = compile_tinygrad(lambda a: a + 1, (numbers,), target=target)
+    for size, notices in ((numbers - page + 1, False), (numbers - page, True)):
+        with rf.open(f"virtual:{target}") as dev:
+            buffers = {"out": dev.empty(size, np.float32), "in0": dev.zeros(numbers, np.float32)}
+            arguments = [buffers[name] for name in kernel.arguments]
+            program = dev.load(kernel.program.to_bytes())
+            job = dev.launch(program, *arguments, groups=kernel.groups, local=kernel.local)
+            if notices:
+                with pytest.raises(rf.GpuFault):
+                    job.wait(timeout=60.0)
+            else:
+                job.wait(timeout=60.0)

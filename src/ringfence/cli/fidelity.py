@@ -62,7 +62,8 @@ ADRENO: tuple[Claim, ...] = (
     ),
     _implemented(
         "memory protection",
-        "an access outside every mapping is a fault that names program, pc, address and nearest allocation",
+        "an access to a page (4 KiB) that is not mapped is a fault that names program, pc, address and "
+        "nearest allocation; one past a buffer's end in its last page, or into another mapping, is none",
         "tests with programs that do so",
     ),
     _implemented(
@@ -151,7 +152,8 @@ AMD: tuple[Claim, ...] = (
     ),
     _implemented(
         "memory protection",
-        "an access outside every mapping is a fault that names program, pc, address and nearest allocation",
+        "an access to a page (4 KiB) that is not mapped is a fault that names program, pc, address and "
+        "nearest allocation; one past a buffer's end in its last page, or into another mapping, is none",
         "tests with programs that do so",
     ),
     _implemented(
