@@ -132,6 +132,18 @@ def test_a_compiler_process_that_dies_is_reported_and_replaced(
     executor.close()
 
 
+CHATTERS = "print('good morning', flush=True); from ringfence.virtual.isa import worker; worker.main()"
+
+
+def test_what_is_printed_when_python_starts_is_no_reply(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jit, "WORKER_COMMAND", (sys.executable, "-c", CHATTERS))
+    executor = Executor(cache_dir=tmp_path / "cache", threads=1)
+    assert executor.run(dispatch(), AddressSpace()) is None
+    executor.close()
+
+
 def test_a_death_is_a_compile_error() -> None:
     assert issubclass(jit.WorkerDied, CompileError)
 

@@ -29,7 +29,8 @@ import msgspec
 from ringfence.errors import CompileError
 
 CACHE_MAGIC = b"RFJITOBJ"
-WORKER_COMMAND = (sys.executable, "-m", "ringfence.virtual.isa.worker")
+# -P: a folder of the same name where the user happens to be is not the package.
+WORKER_COMMAND = (sys.executable, "-P", "-m", "ringfence.virtual.isa.worker")
 _FRAME = struct.Struct("<I")
 
 
@@ -171,15 +172,16 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._replies: IO[bytes] | None = None
         self._killed = False
         self._lock = threading.Lock()
 
     def compile(self, request: Request) -> Compiled:
         process = self._start()
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None and self._replies is not None
         try:
             write_frame(process.stdin, msgspec.msgpack.encode(request))
-            data = read_frame(process.stdout)
+            data = read_frame(self._replies)
         except BrokenPipeError:
             data = None
         if data is None:
@@ -198,10 +200,22 @@ class _Worker:
             if self._killed:
                 raise WorkerDied("the compiler process was stopped", internal=True)
             if self._process is None:
-                self._process = subprocess.Popen(
-                    WORKER_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-                )
+                self._process = self._spawn()
             return self._process
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        """Start the process. Replies have a pipe of their own: anything may print when Python starts."""
+        reader, writer = os.pipe()
+        self._replies = os.fdopen(reader, "rb")
+        try:
+            return subprocess.Popen(
+                [*WORKER_COMMAND, str(writer)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(writer,),
+            )
+        finally:
+            os.close(writer)
 
     def kill(self) -> None:
         """End the process whatever it does, from another thread; it is not started again."""
@@ -212,10 +226,12 @@ class _Worker:
 
     def close(self) -> None:
         process, self._process = self._process, None
-        if process is not None and process.stdin is not None and process.stdout is not None:
+        replies, self._replies = self._replies, None
+        if process is not None and process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-            process.stdout.close()
+            if replies is not None:
+                replies.close()
             process.wait()
 
 

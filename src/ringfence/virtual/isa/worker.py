@@ -1,8 +1,9 @@
-"""The compiler process: translation requests on standard input, compiled programs on standard output."""
+"""The compiler process: translation requests on standard input, replies on the pipe of the last argument."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 import time
@@ -51,9 +52,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     binding, _, _ = jit.host()
     binding.set_option("ringfence", SPLIT_LESS)
-    output = sys.stdout.buffer
-    while (data := jit.read_frame(sys.stdin.buffer)) is not None:
-        jit.write_frame(output, msgspec.msgpack.encode(answer(data)))
+    with os.fdopen(int(sys.argv[-1]), "wb") as output:
+        while (data := jit.read_frame(sys.stdin.buffer)) is not None:
+            jit.write_frame(output, msgspec.msgpack.encode(answer(data)))
 
 
 if __name__ == "__main__":
