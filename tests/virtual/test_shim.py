@@ -244,9 +244,11 @@ def test_a_fault_is_a_lost_device_at_the_waiting_call_and_stays_one() -> None:
             except DeviceLost as error:
                 kinds = isinstance(error, OSError), isinstance(error, RuntimeError)
                 print(*kinds, error.report.kind, error)
+        print(len(session.faults), session.faults[0].kind)
         """
     )
     first, second = printed.splitlines()[:2]
+    assert "1 memory" in printed.splitlines()
     assert first.startswith("True True memory virtual:a630 is lost")
     assert "address 0x1234000" in first
     assert "EXEC_CS" in first

@@ -387,9 +387,11 @@ class Program:
     ``places``, by offset, say where the arguments go in it. Indexing with the program's own name returns the
     program itself, as for files that hold several. ``block_links`` are the places in an argument block that
     hold the address of another place in it: (byte offset, byte offset of what it points to).
+    ``has_variables``: its code lies among variables that launches may write.
     """
 
     block_links: Sequence[tuple[int, int]] = ()
+    has_variables = False
 
     def __init__(
         self,
@@ -559,6 +561,8 @@ class Program:
             values.append(number if name is None else value)
             if spec.address:
                 accesses.append(Access(given, spec.written, name))
+        if self.has_variables:
+            accesses.append(Access(self.code, written=True))
         self.block()  # the images' descriptors may not be expressible
         uses = [access.buffer.mapping for access in accesses if access.buffer is not None]
         return Dispatch(self, tuple(values), geometry, (*uses, self.code_mapping), tuple(accesses))

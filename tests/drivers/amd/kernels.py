@@ -47,6 +47,13 @@ kernel void rotate(global uint* y, local uchar* bytes, uint n, local ulong* word
   y[get_global_id(0)] = own[j] + bytes[j] * 1000u + (uint)(words[j] >> 33) * 1000000u;
 }
 """
+# A variable of the program, which is there as long as its code; and a table that is only read.
+VARIABLE = """
+global uint counter = 5;
+constant uint steps[2] = {1, 100};
+kernel void bump(uint n) { if (get_global_id(0) == 0) counter += steps[n]; }
+kernel void get(global uint* y) { y[get_global_id(0)] = counter; }
+"""
 
 
 @functools.lru_cache(None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import LOCAL, LOCAL_POINTERS, PRIVATE, SCALE, build
+from kernels import LOCAL, LOCAL_POINTERS, PRIVATE, SCALE, VARIABLE, build
 
 import ringfence as rf
 from ringfence.compile.opencl import compile_opencl
@@ -337,6 +337,33 @@ def test_sizes_of_local_memory_are_checked(
 ) -> None:
     with pytest.raises(error, match=message):
         device.load(build(LOCAL_POINTERS)).kernel("rotate", local_bytes=sizes)
+
+
+def test_a_program_has_variables_from_launch_to_launch(device: rf.Device) -> None:
+    module = device.load(build(VARIABLE))
+    y = device.zeros(4, np.uint32)
+    for n in (0, 1, 0):
+        device.launch(module["bump"], n, groups=2, local=64)
+    device.launch(module["get"], y, groups=1, local=4).wait()
+    assert (y.numpy() == 5 + 102).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_graph_keeps_the_order_of_launches_that_share_variables(seed: int) -> None:
+    with rf.open(f"virtual:gfx1100?seed={seed}") as device:
+        module = device.load(build(VARIABLE))
+        y, z = device.zeros(4, np.uint32), device.zeros(4, np.uint32)
+        with device.capture() as graph:
+            for result in (y, z):
+                device.launch(module["bump"], 1, groups=1, local=64)
+                device.launch(module["get"], result, groups=1, local=4)
+        graph.bind().replay().wait()
+        assert (y.numpy() == 105).all() and (z.numpy() == 205).all()
+
+
+def test_memory_of_code_without_variables_stays_read_only(device: rf.Device) -> None:
+    assert device.load(build(SCALE)).code.mapping.readonly
+    assert not device.load(build(VARIABLE)).code.mapping.readonly
 
 
 def test_a_code_object_of_another_chip_is_refused(device: rf.Device) -> None:

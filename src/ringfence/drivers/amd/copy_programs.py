@@ -128,4 +128,6 @@ def code_object_of(
     )
     kernel = Kernel(name, 0, descriptor, _ENTRY, metadata)
     extent = (_ENTRY, _ENTRY + len(code))
-    return CodeObject(arch, 0, 0, bytes(image), (), (extent,), {name: kernel}, {name: _ENTRY}, None)
+    return CodeObject(
+        arch, 0, 0, bytes(image), (), (extent,), {name: kernel}, {name: _ENTRY}, None, writable=False
+    )

@@ -247,6 +247,7 @@ class Program(common.Program):
     ) -> None:
         metadata = _checked(kernel, driver.properties)
         self._target = driver.properties.target
+        self.has_variables = module.source.writable
         self.module = module
         self.kernel = kernel
         self.descriptor = descriptor = kernel.descriptor
@@ -429,8 +430,8 @@ def _limits(metadata: KernelMetadata) -> Limits:
 
 
 def _upload(memory: Memory, source: CodeObject, label: str) -> Buffer:
-    """Put the image into memory that the GPU cannot write."""
-    mapping = memory.allocate(len(source.image), readonly=True, label=f"code of {label}")
+    """Put the image into memory that the GPU can write only if there are variables in it."""
+    mapping = memory.allocate(len(source.image), readonly=not source.writable, label=f"code of {label}")
     assert mapping.host_address is not None
     image = bytes(source.at(mapping.gpu_address))
     ctypes.memmove(mapping.host_address, image, len(image))

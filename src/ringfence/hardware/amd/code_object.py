@@ -57,7 +57,8 @@ class CodeObject:
 
     ``image`` holds what goes to GPU memory at a page boundary, ``pointers`` (offset, addend) the places of 64
     bits that get the load address added; see :meth:`at`. ``code`` are the (start, end) of executable parts,
-    ``symbols`` the offsets of all named functions and objects.
+    ``symbols`` the offsets of all named functions and objects. ``writable``: it has variables that programs
+    may write.
     """
 
     arch: str
@@ -69,6 +70,7 @@ class CodeObject:
     kernels: Mapping[str, Kernel]
     symbols: Mapping[str, int]
     metadata: Metadata | None
+    writable: bool
 
     def at(self, address: int) -> bytearray:
         """Return the image for loading at ``address``, which must be a multiple of the page size."""
@@ -89,6 +91,9 @@ class CodeObject:
         if name not in self.kernels:
             raise PackageError(f"the code object has no kernel {name!r}; it has: {known}")
         return self.kernels[name]
+
+
+_WRITTEN_BY_LOADERS = (".data.rel.ro", ".relro_padding", ".got")
 
 
 def load_code_object(data: bytes) -> CodeObject:
@@ -112,7 +117,14 @@ def load_code_object(data: bytes) -> CodeObject:
         kernels,
         _named(elf, image),
         metadata,
+        any(map(_is_variable, elf.sections)) or not elf.sections,
     )
+
+
+def _is_variable(section: Section) -> bool:
+    """Return whether a section holds variables of programs, not only what a loader writes once."""
+    data = section.allocated and section.writable and section.type in ("SHT_PROGBITS", "SHT_NOBITS")
+    return data and section.size > 0 and not section.name.startswith(_WRITTEN_BY_LOADERS)
 
 
 @dataclass(slots=True)

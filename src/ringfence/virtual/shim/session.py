@@ -46,8 +46,8 @@ class Session:
     fork(2) has no share in its parent's machine, whose thread it did not inherit; it gets its own when it
     opens a node.
 
-    ``faults`` are the reports of what failed, where the interface of the device has no room for them; they
-    are also printed to stderr, and go into the report at exit.
+    ``faults`` are the reports of what failed, for the report at exit. Where the interface of the device has
+    no room for them they are also printed to stderr.
     """
 
     def __init__(self, device: str, *, count: int = 1, report: str | None = None) -> None:
@@ -184,7 +184,11 @@ class Session:
         except RingfenceError as error:
             raise ClientDeviceLost(f"the virtual device cannot go on: {error}", errno.EIO, None) from error
         if code:
-            raise platform.failure(machine, descriptor, request, address, code)
+            failure = platform.failure(machine, descriptor, request, address, code)
+            report = failure.report if isinstance(failure, ClientDeviceLost) else None
+            if report is not None and report not in self.faults:
+                self.faults.append(report)
+            raise failure
         for fault in platform.faults(machine, descriptor, request, address):
             self.faults.append(fault)
             print(f"ringfence shim: {self.device} failed: {fault}", file=sys.stderr, flush=True)
