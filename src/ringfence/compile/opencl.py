@@ -115,18 +115,21 @@ def compile_opencl(
         raise TypeError(f"options={options!r} is no list of options")
     lanes = _wave_choice(arch, wave)
     features = () if lanes is None else ("-target-feature", f"+wavefrontsize{lanes}")
+    target = [
+        *("-target-cpu", arch, f"-mcode-object-version={CODE_OBJECT}", *features, f"-O{optimization}", "-w"),
+        *("-fvisibility=hidden", "-mrelocation-model", "pic", "-pic-level", "2"),
+    ]
     language = [
-        *("-target-cpu", arch, "-x", "cl", "-cl-std=CL2.0", f"-mcode-object-version={CODE_OBJECT}"),
-        *(*features, f"-O{optimization}", "-w", "-fvisibility=hidden"),
-        *("-mrelocation-model", "pic", "-pic-level", "2"),
-        *("-cl-fp32-correctly-rounded-divide-sqrt", "-fno-caret-diagnostics", "-fshow-overloads=best"),
-        *("-nostdsysteminc", *options),
+        *(*target, "-x", "cl", "-cl-std=CL2.0", "-cl-fp32-correctly-rounded-divide-sqrt"),
+        *("-fno-caret-diagnostics", "-fshow-overloads=best", "-nostdsysteminc", *options),
     ]
     macros = [f"-D{key}={value}" for key, value in (defines or {}).items()]
     text = f"#line 1 {_literal(name)}\n{source}\n".encode(errors="surrogateescape")
     try:
-        arguments = [*language, *_builtins().include(language), *macros, "-emit-obj", "-main-file-name", name]
-        return link([clang(arguments, text, what=name)], what=name)
+        front = [*language, *_builtins().include(language), *macros, "-main-file-name", name]
+        module = clang([*front, "-emit-llvm", "-disable-llvm-passes"], text, what=name)
+        back = [*target, "-x", "ir", *options, "-main-file-name", name, "-emit-obj"]
+        return link([clang(back, _without_runtime(module), what=name)], what=name)
     except CompileError as error:
         raise _explained(error) from None
 
@@ -144,7 +147,8 @@ def compile_llvm_ir(
     """Return the code object of a module of LLVM IR, as llvmlite's LLVM reads it.
 
     Kernels are functions with the calling convention ``amdgpu_kernel``. ``passes`` runs LLVM's default
-    pipeline of level ``optimization`` before the code is generated, for text that no compiler has optimised.
+    pipeline of level ``optimization`` before the code is generated, for text that no compiler has optimised;
+    without it functions need the attributes ``amdgpu-no-...`` for what they do not use.
     ``features`` are of the target, such as ``"+cumode"``. Raises :class:`CompileError` with LLVM's or lld's
     messages.
     """
@@ -171,6 +175,23 @@ def compile_llvm_ir(
     except RuntimeError as error:
         raise CompileError(f"LLVM could not compile {name}: {error}") from error
     return link([unlinked], what=name)
+
+
+# What LLVM otherwise assumes of a kernel that calls a function which it does not know (LLVM,
+# AMDGPUAttributes.def): the builtin header has nothing that needs it.
+_NO_RUNTIME = " ".join(
+    f'"amdgpu-no-{what}"'
+    for what in (
+        *("queue-ptr", "dispatch-id", "hostcall-ptr", "heap-ptr", "default-queue", "completion-action"),
+        "multigrid-sync-arg",
+    )
+).encode()
+_ATTRIBUTES = re.compile(rb"^(attributes #\d+ = \{)", re.MULTILINE)
+
+
+def _without_runtime(module: bytes) -> bytes:
+    """Return a module whose functions need nothing of a vendor's runtime."""
+    return _ATTRIBUTES.sub(rb"\1 " + _NO_RUNTIME, module)
 
 
 def _literal(text: str) -> str:

@@ -54,11 +54,24 @@ constant uint steps[2] = {1, 100};
 kernel void bump(uint n) { if (get_global_id(0) == 0) counter += steps[n]; }
 kernel void get(global uint* y) { y[get_global_id(0)] = counter; }
 """
+FUNCTIONS = """
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+typedef uint (*F)(uint);
+uint one_more(uint x) { return x + 1u; }
+uint twice(uint x) { return x * 2u; }
+uint less(uint x) { return x - 3u; }
+uint squared(uint x) { return x * x; }
+constant F table[4] = {one_more, twice, less, squared};
+kernel void choose(global uint* y, global const uint* which) {
+  uint i = get_global_id(0);
+  y[i] = table[which[i] & 3u](i + get_local_id(0));
+}
+"""
 
 
 @functools.lru_cache(None)
-def build(source: str, arch: str = "gfx1100", **defines: int) -> bytes:
-    return compile_opencl(source, arch=arch, defines=defines)
+def build(source: str, arch: str = "gfx1100", options: tuple[str, ...] = (), **defines: int) -> bytes:
+    return compile_opencl(source, arch=arch, defines=defines, options=options)
 
 
 def untyped(source: str) -> CodeObject:

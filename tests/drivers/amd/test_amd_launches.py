@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import LOCAL, LOCAL_POINTERS, PRIVATE, SCALE, VARIABLE, build
+from kernels import FUNCTIONS, LOCAL, LOCAL_POINTERS, PRIVATE, SCALE, VARIABLE, build
 
 import ringfence as rf
 from ringfence.compile.opencl import compile_opencl
@@ -339,6 +339,18 @@ def test_sizes_of_local_memory_are_checked(
         device.load(build(LOCAL_POINTERS)).kernel("rotate", local_bytes=sizes)
 
 
+@pytest.mark.parametrize("options", [(), ("-O0",), ("-O1",)])
+def test_functions_from_a_table_need_nothing_of_a_runtime(
+    device: rf.Device, options: tuple[str, ...]
+) -> None:
+    which = np.random.default_rng(3).integers(0, 4, 128, np.uint32)
+    y = device.zeros(128, np.uint32)
+    kernel = device.load(build(FUNCTIONS, options=options))["choose"]
+    device.launch(kernel, y, device.array(which), groups=2, local=64).wait()
+    x = np.arange(128, dtype=np.uint32) + np.arange(128, dtype=np.uint32) % 64
+    assert (y.numpy() == np.choose(which, [x + 1, x * 2, x - 3, x * x])).all()
+
+
 def test_a_program_has_variables_from_launch_to_launch(device: rf.Device) -> None:
     module = device.load(build(VARIABLE))
     y = device.zeros(4, np.uint32)
@@ -396,12 +408,8 @@ def test_a_hidden_argument_that_cannot_be_supplied_is_named(device: rf.Device, k
         for each in kernel.metadata.args
     )
     changed = {field: getattr(kernel.metadata, field) for field in kernel.metadata.__struct_fields__}
-    object_ = type(source)(
-        source.arch, source.version, source.flags, source.image, source.pointers, source.code,
-        {"scale": type(kernel)(kernel.name, kernel.descriptor_address, kernel.descriptor, kernel.entry,
-                               notes.KernelMetadata(**(changed | {"args": arguments})))},
-        source.symbols, source.metadata,
-    )  # fmt: skip
+    metadata = notes.KernelMetadata(**(changed | {"args": arguments}))
+    object_ = replace(source, kernels={"scale": replace(kernel, metadata=metadata)})
     with pytest.raises(rf.PackageError, match=kind):
         device.load(object_)["scale"]
 

@@ -397,7 +397,8 @@ def _checked(kernel: Kernel, properties: NodeProperties) -> KernelMetadata:
     if unsupplied:
         raise PackageError(
             f"kernel {kernel.name!r} wants {', '.join(unsupplied)} in its first registers, which cannot be "
-            "supplied here; newer compilers do not ask for it"
+            "supplied here; LLVM asks for it where it does not know what a kernel calls, unless functions "
+            "have attributes such as amdgpu-no-queue-ptr"
         )
     # Where arguments can be preloaded (gfx9), a kernel loads them itself if it starts at its plain entry.
     if descriptor.kernarg_preload and generation_of(properties.target) is not Generation.GFX9:
