@@ -90,14 +90,14 @@ def test_the_virtual_clock_reads_the_same_for_the_same_calls():
 
 def test_translation_takes_no_time_on_the_hybrid_clock():
     class Statistics:
-        seconds = 0.0
+        waited = 0.0
 
     class Translating(FakeExecutor):
         statistics = Statistics()
 
         def run(self, run, memory):
             time.sleep(0.2)
-            self.statistics.seconds += 0.2
+            self.statistics.waited += 0.2
             return None
 
     with Machine(executor_factory=Translating) as one:

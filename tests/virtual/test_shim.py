@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.errors import UnsupportedDevice
 from ringfence.virtual.shim.command import BOOTSTRAP, main, shim_environment
 from ringfence.virtual.shim.hook import install_hooks
 from ringfence.virtual.shim.kgsl import ENDLESS_MS, IDLE_TIMER
+from ringfence.virtual.shim.platform import requested
 from ringfence.virtual.shim.session import Session
 
 HEADER = """
@@ -363,3 +365,10 @@ def test_a_forked_child_gets_a_device_of_its_own() -> None:
         """
     )
     assert printed == "[2, 3]\nTrue True\n[4, 5]\n"
+
+
+@pytest.mark.parametrize("option", ["mode=inline", "clock=virtual", "clock=hybrid"])
+def test_settings_that_a_client_cannot_have_are_refused(option: str) -> None:
+    with pytest.raises(UnsupportedDevice, match="leave mode and clock out"):
+        requested(f"virtual:a630?{option}", 1)
+    assert requested("virtual:a630?mode=async&clock=real&seed=3", 1).seed == 3

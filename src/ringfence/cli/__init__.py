@@ -12,8 +12,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Exit status: 0 done, 1 an error (one line on stderr), 2 wrong usage, 130 interrupted.
     """
-    from ringfence.cli.app import run
-
     if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr: what the locale cannot show is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    try:
+        from ringfence.cli.app import run  # takes a moment, in which one may change one's mind
+
+        status = run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)

@@ -586,10 +586,10 @@ class Machine:
                     action()
 
     def _translate_seconds(self) -> float:
-        """Return what executors have spent on translation, as far as they say: no GPU does it."""
+        """Return how long launches have waited for translation, as far as executors say: no GPU does it."""
         total = 0.0
         for executor in self._executors.values():
-            total += getattr(getattr(executor, "statistics", None), "seconds", 0.0)
+            total += getattr(getattr(executor, "statistics", None), "waited", 0.0)
         return total
 
     def _next_event(self) -> float | None:

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -81,11 +82,14 @@ class Reply(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts of one executor. ``seconds`` is wall time spent in translation, summed over workers."""
+    """Counts of one executor. ``seconds`` is wall time spent in translation, summed over workers, ``waited``
+    that of launches until their programs were there.
+    """
 
     compilations: int = 0
     cache_hits: int = 0
     seconds: float = 0.0
+    waited: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
@@ -327,6 +331,16 @@ class Cache:
             if known is None or _died(known):
                 known = self._pending[key] = self._find(key) or self._compile(key, make())
             return known
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time in the block: a launch waits for its program."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            with self.statistics.lock:
+                self.statistics.waited += time.monotonic() - started
 
     def _find(self, key: str) -> Future[Compiled] | None:
         if (entry := self._disk.get(key)) is None:

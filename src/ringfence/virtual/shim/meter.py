@@ -45,6 +45,10 @@ class Meter:
         finally:
             self.seconds += time.perf_counter() - started
 
+    def cancel(self) -> None:
+        if self._executor is not None:
+            self._executor.cancel()
+
     def close(self) -> None:
         if self._executor is not None:
             self._executor.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl
 
 from ringfence.errors import DeviceLost, FaultReport, PortError, UnsupportedDevice
 from ringfence.virtual.specification import VirtualSpec, parse_virtual
@@ -61,7 +62,14 @@ def requested(device: str, count: int) -> VirtualSpec:
     """Return what a spec asks for; :class:`UnsupportedDevice` if there cannot be ``count`` of it."""
     if count < 1:
         raise UnsupportedDevice(f"{count} devices {device!r}: a machine has at least one")
-    return parse_virtual(device)
+    wanted = parse_virtual(device)
+    given = dict(parse_qsl(device.partition("?")[2]))
+    if given.get("mode", "async") != "async" or given.get("clock", "real") != "real":
+        raise UnsupportedDevice(
+            f"device {device!r}: under a client the machine has its own thread and the real clock; leave "
+            "mode and clock out"
+        )
+    return wanted
 
 
 def report_path(path: str) -> str:

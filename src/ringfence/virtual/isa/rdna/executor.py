@@ -143,7 +143,9 @@ class Executor:
 
     def _program(self, unit: Unit) -> _Program:
         program = self._programs.get(unit)
-        if program is None:
+        if program is not None:
+            return program
+        with self._cache.waiting():
             key, future = self._request(unit)
             compiled = future.result()
             entry = self._loader.load(key, compiled.object, "run")
