@@ -303,7 +303,7 @@ class _Aliases:
     def __init__(self, nodes: Sequence[Node], label: str) -> None:
         self._nodes = nodes
         self._label = label
-        self._defaults: dict[str, tuple[int, int]] = {}
+        self._captured: dict[str, tuple[int, int]] = {}  # all that the parameter was captured with
         self._mappings: set[MemoryMapping] = set()
         self._written = False
         # Foreign addresses may be anybody's; CPU memory may have been imported twice.
@@ -311,14 +311,16 @@ class _Aliases:
         for access in (access for node in nodes for access in node.accesses):
             assert access.buffer is not None
             if access.parameter is not None:
-                self._defaults[access.parameter] = span(access.buffer)
+                start, end = span(access.buffer)
+                _, before = self._captured.get(access.parameter, (start, end))
+                self._captured[access.parameter] = start, max(end, before)
                 self._written |= access.written
             else:
                 self._mappings.add(access.buffer.mapping)
                 if access.buffer.ownership is Ownership.HOST:
                     self._doubtful.add(Ownership.HOST)
-        self.names = tuple(self._defaults)
-        self._known: set[tuple[tuple[int, int], ...]] = {tuple(self._defaults.values())}
+        self.names = tuple(self._captured)
+        self._known: set[tuple[tuple[int, int], ...]] = {tuple(self._captured.values())}
 
     def check(self, given: Mapping[str, Any], mappings: Sequence[MemoryMapping]) -> None:
         """:class:`LaunchError` if these buffers, which lie in ``mappings``, or the defaults of those left
@@ -330,21 +332,30 @@ class _Aliases:
                     break
             else:
                 return
-        spans = {name: span(given[name]) if name in given else self._defaults[name] for name in self.names}
+        spans = {name: span(given[name]) if name in given else self._captured[name] for name in self.names}
         assignment = tuple(spans.values())
         if assignment not in self._known:
-            self._check_nodes(spans)
+            self._check_nodes({name: spans[name] for name in self.names if self._moved(name, spans[name])})
             if len(self._known) >= MAX_KNOWN_ASSIGNMENTS:
                 self._known.clear()
             self._known.add(assignment)
 
-    def _check_nodes(self, spans: Mapping[str, tuple[int, int]]) -> None:
+    def _moved(self, name: str, given: tuple[int, int]) -> bool:
+        """Return whether a parameter may stand for other bytes than the barriers were captured for."""
+        start, end = self._captured[name]
+        return given[0] != start or given[1] > end
+
+    def _check_nodes(self, moved: Mapping[str, tuple[int, int]]) -> None:
+        """Of a parameter that has moved every node may use all; others are used as they were captured."""
+
+        def used(access: Access) -> _Use:
+            if access.parameter is not None and access.parameter in moved:
+                return _Use(*moved[access.parameter], access.written)
+            return _Use.of(access)
+
         hazards = _Hazards()
         for node in self._nodes:
-            uses = [
-                _Use(*spans[access.parameter], access.written) if access.parameter else _Use.of(access)
-                for access in node.accesses
-            ]
+            uses = [used(access) for access in node.accesses]
             if node.barrier:
                 hazards.clear()
             elif hazards.conflict(uses):

@@ -304,6 +304,33 @@ def test_two_outputs_in_the_same_memory_need_a_barrier(kgsl: FakeKgsl, device: r
             bound.replay({"y": other, "z": other})
 
 
+def test_a_parameter_with_several_views_stands_for_the_bytes_of_all(device: rf.Device) -> None:
+    kernel, (src, y, x, o1, o2) = device.load(program()), floats(device, 5)
+    part = y.offset_view(0, 128, dtype=np.float32)
+    with device.capture() as graph:
+        device.launch(kernel, rf.Parameter("y", y), src, 1.0, groups=1, local=8)
+        device.launch(kernel, o1, rf.Parameter("x", x.offset_view(0, 128)), 1.0, groups=1, local=8)
+        device.launch(kernel, o2, rf.Parameter("y", part), 1.0, groups=1, local=8)
+    assert [node.barrier for node in graph.nodes] == [False, False, True]
+    bound = graph.bind()
+    with pytest.raises(rf.LaunchError, match="no barrier was captured"):
+        bound.replay({"x": y.offset_view(128, 128)})
+    bound.replay({"x": y.offset_view(128, 128), "y": floats(device, 1)[0]}).wait()
+
+
+def test_a_parameter_that_stays_is_used_as_it_was_captured(device: rf.Device) -> None:
+    kernel, (src, y, x, o) = device.load(program()), floats(device, 4)
+    low, high = y.offset_view(0, 128), y.offset_view(128, 128)
+    with device.capture() as graph:
+        device.launch(kernel, rf.Parameter("y", low), src, 1.0, groups=1, local=8)
+        device.launch(kernel, high, rf.Parameter("x", x), 1.0, groups=1, local=8)
+        device.launch(kernel, o, rf.Parameter("y", y), 1.0, groups=1, local=8)
+    assert [node.barrier for node in graph.nodes] == [False, False, True]
+    bound, (other,) = graph.bind(), floats(device, 1)
+    bound.replay({"x": other}).wait()
+    bound.replay({"x": other, "y": y}).wait()
+
+
 def test_imported_frames_may_be_views_of_one_array(device: rf.Device) -> None:
     frames = np.zeros((4, 64), np.float32)
     buffers = [device.import_array(frame) for frame in frames]
