@@ -15,8 +15,8 @@ from runtime_fakes import FakeBackend, FakeCompletion, FakePort, Slots
 
 from ringfence.errors import LaunchError
 from ringfence.runtime.device import Geometry
-from ringfence.runtime.graph import Graph, _Spans, span
-from ringfence.runtime.memory import Buffer, Memory
+from ringfence.runtime.graph import Graph, _Spans
+from ringfence.runtime.memory import Buffer, Memory, span
 from ringfence.runtime.queue import Queue, State
 from ringfence.runtime.stream import Access, Dispatch, Parameter
 from ringfence.runtime.timeline import ClockMap, Timeline

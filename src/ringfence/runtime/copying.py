@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.errors import LaunchError
-from ringfence.runtime.memory import Buffer, CacheMode
+from ringfence.runtime.memory import Buffer, CacheMode, span
 from ringfence.runtime.queue import Submission
 
 
@@ -95,8 +95,8 @@ def check_sides(destination: Side, source: Side) -> None:
     if isinstance(destination, Buffer) and destination.mapping.readonly:
         raise LaunchError(f"copy: {destination!r} is read-only memory")
     if isinstance(destination, Buffer) and isinstance(source, Buffer):
-        distance = abs(destination.gpu_address - source.gpu_address)
-        if distance < destination.nbytes:
+        (begin, end), (other_begin, other_end) = span(destination), span(source)
+        if begin < other_end and other_begin < end:
             raise LaunchError(f"copy: {destination!r} and {source!r} overlap")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringfence.errors import LaunchError
-from ringfence.runtime.memory import Buffer, Ownership
+from ringfence.runtime.memory import Buffer, Ownership, span
 from ringfence.runtime.memory import Mapping as MemoryMapping
 from ringfence.runtime.queue import Submission
 from ringfence.runtime.stream import (
@@ -29,7 +29,6 @@ from ringfence.runtime.stream import (
 from ringfence.runtime.timeline import Point, Timeline
 
 MAX_KNOWN_ASSIGNMENTS = 256
-_HOST_SPACE = 1 << 64  # beyond every GPU address
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,18 +230,6 @@ class _Use:
     def of(cls, access: Access) -> _Use:
         assert access.buffer is not None
         return cls(*span(access.buffer), access.written)
-
-
-def span(buffer: Buffer) -> tuple[int, int]:
-    """Return the bytes of a buffer as numbers that are equal for equal memory.
-
-    CPU memory can be imported several times, at several GPU addresses, so it counts by its CPU address.
-    """
-    if buffer.ownership is Ownership.HOST and buffer.host_address is not None:
-        start = _HOST_SPACE + buffer.host_address
-    else:
-        start = buffer.gpu_address
-    return start, start + buffer.nbytes
 
 
 class _Spans:

@@ -24,6 +24,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from ringfence.errors import LaunchError, LeaseError, PortError
 
+_HOST_SPACE = 1 << 64  # beyond every GPU address
+
 
 class Ownership(enum.Enum):
     """Who frees the memory behind a buffer."""
@@ -747,6 +749,18 @@ class ReadOnlyBuffer(Buffer):
 def buffer_of(memory: Memory, mapping: Mapping, label: str | None = None) -> Buffer:
     """Return all of a mapping as a buffer of raw bytes."""
     return (ReadOnlyBuffer if mapping.readonly else Buffer)(memory, mapping, label=label)
+
+
+def span(buffer: Buffer) -> tuple[int, int]:
+    """Return the bytes of a buffer as numbers that are equal for equal memory.
+
+    CPU memory can be imported several times, at several GPU addresses, so it counts by its CPU address.
+    """
+    if buffer.ownership is Ownership.HOST and buffer.host_address is not None:
+        start = _HOST_SPACE + buffer.host_address
+    else:
+        start = buffer.gpu_address
+    return start, start + buffer.nbytes
 
 
 def data_type(dtype: Any, what: str) -> np.dtype[Any]:

@@ -104,6 +104,14 @@ def test_copies_that_make_no_sense_are_refused(device: rf.Device) -> None:
             device.copy(destination, source)  # type: ignore[arg-type]
 
 
+def test_imports_of_the_same_cpu_memory_overlap(copying: FakeKgsl, device: rf.Device) -> None:
+    array = np.zeros(12, np.uint8)
+    low, high, end = (device.import_array(part) for part in (array[:8], array[4:], array[8:]))
+    with pytest.raises(rf.LaunchError, match="overlap"):
+        device.copy(high, low)
+    device.copy(end, low.offset_view(0, 4)).wait()
+
+
 def test_a_stream_copies_with_a_kernel(copying: FakeKgsl, device: rf.Device) -> None:
     x, y, z = (device.zeros(12, np.uint8) for _ in range(3))
     x.copy_from(np.arange(12, dtype=np.uint8))
