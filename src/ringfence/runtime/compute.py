@@ -564,7 +564,8 @@ class ComputeDevice:
             Parameter(side.name, view) if isinstance(side, Parameter) else view
             for side, view in zip((destination, source), sides)
         ]
-        return self.prepare(program, (*given, count), groups=groups, global_size=None, local=None)
+        dispatch = self.prepare(program, (*given, count), groups=groups, global_size=None, local=None)
+        return replace(dispatch, copy=True)
 
 
 def _sizes(shape: Any, label: str) -> tuple[int, ...]:

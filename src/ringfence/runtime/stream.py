@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ringfence.errors import LaunchError
 from ringfence.runtime.device import Geometry
-from ringfence.runtime.memory import Buffer, Mapping, Memory, UseMark
+from ringfence.runtime.memory import Buffer, Mapping, Memory, UseMark, span
 from ringfence.runtime.queue import Queue, Submission
 from ringfence.runtime.timeline import Fence, Point, Slot, Timeline
 
@@ -100,7 +100,7 @@ class Dispatch:
     """One launch, already checked. ``values`` hold an address, a number or a Parameter per argument.
 
     ``uses`` are the mappings that it names, ``accesses`` the buffers, which it keeps alive. Without a
-    ``label`` it is called as its program.
+    ``label`` it is called as its program. The buffers of a ``copy``, destination and source, never overlap.
     """
 
     program: Any
@@ -109,6 +109,7 @@ class Dispatch:
     uses: tuple[Mapping, ...] = ()
     accesses: tuple[Access, ...] = ()
     label: str = ""
+    copy: bool = False
 
 
 Operation = Barrier | Wait | Signal | TimeStamp | Dispatch
@@ -524,6 +525,42 @@ def _store_bytes(memory: memoryview, offsets: Sequence[int], width: int, number:
         memory[offset : offset + width] = data
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A copy of which a side can be given at a submit: of each side the parameter, if it is one, and where
+    what was recorded begins.
+    """
+
+    destination: tuple[str | None, int]
+    source: tuple[str | None, int]
+    nbytes: int
+
+    def overlaps(self, given: MappingOf[str, Any]) -> bool:
+        """Return whether the sides overlap if these parameters are given."""
+        return abs(_begin(self.destination, given) - _begin(self.source, given)) < self.nbytes
+
+
+def _begin(side: tuple[str | None, int], given: MappingOf[str, Any]) -> int:
+    name, recorded = side
+    return span(given[name])[0] if name is not None and name in given else recorded
+
+
+def _open_copies(operations: Sequence[Operation]) -> tuple[_Copy, ...]:
+    """Return the copies whose sides parameters may bring together, each once."""
+    copies: dict[_Copy, None] = {}
+    for operation in operations:
+        if isinstance(operation, Dispatch) and operation.copy:
+            sides, sizes = [], []
+            for access in operation.accesses:
+                assert access.buffer is not None
+                begin, end = span(access.buffer)
+                sides.append((access.parameter, begin))
+                sizes.append(end - begin)
+            if sides[0][0] is not None or sides[1][0] is not None:
+                copies[_Copy(sides[0], sides[1], sizes[0])] = None
+    return tuple(copies)
+
+
 class BoundStream:
     """A stream whose commands and argument blocks lie in device memory.
 
@@ -556,6 +593,7 @@ class BoundStream:
         encoded = driver.encode(stream.operations)
         self._encoded = encoded
         self._operations = tuple(stream.operations)
+        self._copies = _open_copies(self._operations)
         self.stack_growth = 0.0
         """Seconds that growing the device's private memory took when the stream was bound."""
         template = Template(encoded)
@@ -625,6 +663,8 @@ class BoundStream:
                 named = self._store_parameters(instance, given)
                 if named:
                     uses = (*uses, *named)
+                    if self._copies:
+                        self._check_copies(given)
                     if self._guard is not None:
                         self._guard(given, named)
             submission = Submission(queue, self._memory, begin, uses, self.label if label is None else label)
@@ -674,6 +714,15 @@ class BoundStream:
         if missing:
             raise self._wrong_parameters(given)
         return named
+
+    def _check_copies(self, given: MappingOf[str, Any]) -> None:
+        for copy in self._copies:
+            if copy.overlaps(given):
+                names = [repr(name) for name, _ in (copy.destination, copy.source) if name is not None]
+                raise LaunchError(
+                    f"bound stream {self.label!r}: with parameter {' and '.join(names)} as given, the "
+                    f"destination and the source of a copy of {copy.nbytes} bytes overlap"
+                )
 
     def _wrong_parameters(self, given: MappingOf[str, Any]) -> LaunchError:
         optional = sorted(name for name, patch in self._patches.items() if patch.default is not None)

@@ -104,6 +104,19 @@ def test_copies_that_make_no_sense_are_refused(device: rf.Device) -> None:
             device.copy(destination, source)  # type: ignore[arg-type]
 
 
+def test_sides_that_are_given_later_must_not_overlap_either(copying: FakeKgsl, device: rf.Device) -> None:
+    x, y = device.array(np.arange(24, dtype=np.uint8)), device.zeros(8, np.uint8)
+    with device.capture("net") as graph:
+        device.copy(rf.Parameter("to", y), rf.Parameter("of", x.offset_view(0, 8)))
+    stream = device.record("net").copy(rf.Parameter("to", y), rf.Parameter("of", x), 8)
+    for replay in (graph.bind().replay, device.bind(stream).submit):
+        for given in ({"to": x}, {"to": x.offset_view(4, 8)}, {"of": y}, {"to": x, "of": x.offset_view(4)}):
+            with pytest.raises(rf.LaunchError, match=r"'net': with parameter .* copy of 8 bytes overlap"):
+                replay(**given)
+        replay().wait()
+        assert y.numpy().tolist() == list(range(8))
+
+
 def test_imports_of_the_same_cpu_memory_overlap(copying: FakeKgsl, device: rf.Device) -> None:
     array = np.zeros(12, np.uint8)
     low, high, end = (device.import_array(part) for part in (array[:8], array[4:], array[8:]))
