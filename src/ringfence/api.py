@@ -246,7 +246,8 @@ class Device:
         The block's target is the graph: :meth:`Graph.bind` makes it ready to be replayed, once the block has
         ended. Launches return submissions that stay encoded. Arguments that are a :class:`Parameter` with a
         default can be given anew at each replay. Where one launch needs the results of another, a barrier is
-        put between them; others may run at the same time. See :class:`Graph` for an example.
+        put between them; others may run at the same time. Other threads are not concerned: they can capture
+        too. See :class:`Graph` for an example.
         """
         return self._driver.capture(label)
 

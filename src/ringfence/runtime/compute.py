@@ -87,7 +87,7 @@ class ComputeDevice:
         self.closed = False
         self._lock = threading.RLock()
         self._copies: dict[int, Any] = {}
-        self._capture: tuple[int, Graph] | None = None
+        self._captures: dict[int, Graph] = {}  # by the thread that captures
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self._timelines: weakref.WeakSet[Timeline] = weakref.WeakSet()
 
@@ -400,7 +400,7 @@ class ComputeDevice:
         """Submit one launch; see :meth:`ringfence.api.Device.launch`."""
         queue = self.queue
         begin = queue.now()
-        if queue.lost is not None or self.closed or self._capture is not None:
+        if queue.lost is not None or self.closed or self._captures:
             self.check_open()
             queue.check()
             graph = self._captured()
@@ -475,21 +475,19 @@ class ComputeDevice:
         :meth:`ringfence.api.Device.capture`.
         """
         self.check_open()
-        with self._lock:
-            if self._capture is not None:
-                raise LaunchError(f"{self.label}: a graph is being captured already: captures do not nest")
-            graph = Graph(self, label)
-            self._capture = threading.get_ident(), graph
+        thread = threading.get_ident()
+        if thread in self._captures:
+            raise LaunchError(f"{self.label}: a graph is being captured already: captures do not nest")
+        self._captures[thread] = graph = Graph(self, label)
         try:
             yield graph
         finally:
             graph.finished = True
-            self._capture = None
+            del self._captures[thread]
 
     def _captured(self) -> Graph | None:
         """Return the graph that the calling thread is capturing."""
-        capture = self._capture
-        return capture[1] if capture is not None and capture[0] == threading.get_ident() else None
+        return self._captures.get(threading.get_ident()) if self._captures else None
 
     def prepare(
         self, program: Any, args: Sequence[Any], *, groups: Any, global_size: Any, local: Any

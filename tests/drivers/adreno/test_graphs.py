@@ -90,6 +90,26 @@ def test_only_the_thread_that_captures_is_captured(kgsl: FakeKgsl, device: rf.De
     assert kgsl.queued == 1 and graph.nodes == []
 
 
+def test_threads_capture_side_by_side(kgsl: FakeKgsl, device: rf.Device) -> None:
+    kernel, (x, y) = device.load(program()), floats(device, 2)
+    graphs: list[rf.Graph] = []
+
+    def capture() -> None:
+        with device.capture("other") as graph:
+            device.launch(kernel, y, x, 2.0, groups=1, local=8)
+        graphs.append(graph)
+
+    with device.capture("one") as graph:
+        device.launch(kernel, y, x, 1.0, groups=1, local=8)
+        other = threading.Thread(target=capture)
+        other.start()
+        other.join()
+        device.launch(kernel, x, y, 1.0, groups=1, local=8)
+    assert kgsl.queued == 0 and [len(graph.nodes) for graph in (graph, *graphs)] == [2, 1]
+    graphs[0].bind().replay().wait()
+    assert arguments(kgsl.dispatches[0])[2] == 2.0
+
+
 def test_captures_do_not_nest(device: rf.Device) -> None:
     with device.capture(), pytest.raises(rf.LaunchError, match="captures do not nest"), device.capture():
         pass
