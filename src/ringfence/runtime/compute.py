@@ -93,7 +93,7 @@ class ComputeDevice:
 
     def _make_queue(self, ticks_per_second: float, *, timeout: float, limit: int = SLOT_LIMIT) -> None:
         """Make the queue and its timeline; memory and engine are there already."""
-        self.memory.staging = Staging(self._staging_memory, self._launch_copy)
+        self.memory.staging = Staging(self._staging_memory, self._launch_staged)
         self._slots = self._pages("timelines", CacheMode.UNCACHED)
         self._next_slot = 0
         timeline = self.timeline(self.label, limit=limit)
@@ -350,6 +350,16 @@ class ComputeDevice:
 
     def _staging_memory(self, nbytes: int) -> Buffer:
         return Buffer(self.memory, self._pages("staging", CacheMode.CACHED, nbytes))
+
+    def _launch_staged(self, destination: Buffer, source: Buffer) -> Submission:
+        """Submit a copy for the CPU, at once: what the CPU reads and writes is no part of a graph."""
+        thread = threading.get_ident()
+        graph = self._captures.pop(thread, None)
+        try:
+            return self._launch_copy(destination, source)
+        finally:
+            if graph is not None:
+                self._captures[thread] = graph
 
     def _launch_copy(self, destination: Buffer, source: Buffer) -> Submission:
         note = self._kernel_copy_note(destination, source, destination.nbytes)

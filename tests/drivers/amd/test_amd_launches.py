@@ -449,6 +449,20 @@ def test_memory_that_the_cpu_does_not_reach_is_copied_through_the_hosts(
         x.view()
 
 
+def test_what_the_cpu_reads_and_writes_is_not_captured(device: rf.Device) -> None:
+    x, y = (device.array(np.full(64, n, np.float32), cache="device") for n in (1, 2))
+    with device.capture() as graph:
+        device.copy(y, x)
+        assert (y.numpy() == 2).all()
+        x.copy_from(np.full(64, 3, np.float32))
+        assert (device.array(np.full(64, 4, np.float32), cache="device").numpy() == 4).all()
+        assert not device.zeros(64, np.float32, cache="device").numpy().any()
+        device.copy(x, y)
+    assert [node.label for node in graph.nodes] == ["copy", "copy"]
+    graph.bind().replay().wait()
+    assert (y.numpy() == 3).all()
+
+
 def test_without_a_large_bar_everything_still_works_through_staging() -> None:
     with Machine(("gfx1100",), large_bar=False) as machine, rf.open("kfd", port=machine) as device:
         x = device.array(np.arange(1000, dtype=np.float32))
