@@ -8,6 +8,7 @@ there can be. A bound graph is a bound stream (:mod:`ringfence.runtime.stream`) 
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -160,6 +161,7 @@ class BoundGraph:
         self.nodes = tuple(graph.nodes)
         self.label = label
         self._timestamps = timestamps
+        self._timed: weakref.WeakSet[Submission] = weakref.WeakSet()
         self._aliases = _Aliases(self.nodes, label)
         stream = Stream(driver, label)
         for index, node in enumerate(self.nodes):
@@ -194,17 +196,23 @@ class BoundGraph:
         :class:`LaunchError` for a value that does not fit, or a buffer that shares bytes with others of the
         graph in a way that no barrier was captured for; :class:`DeviceLost`, :class:`PortError`.
         """
-        if inputs:
-            return self.stream.submit_with({**inputs, **scalars} if scalars else inputs, label)
-        return self.stream.submit_with(scalars, label)
+        given = scalars if not inputs else {**inputs, **scalars} if scalars else inputs
+        job = self.stream.submit_with(given, label)
+        if self._timestamps:
+            self._timed.add(job)
+        return job
 
     def node_seconds(self, submission: Submission) -> tuple[float, ...]:
-        """Return how long each node of a complete replay took; :class:`LaunchError` if the graph was bound
+        """Return how long each node of a replay took, which must be complete: a wait makes sure of that.
+
+        :class:`LaunchError` if it is not, if it is no replay of this bound graph, or if the graph was bound
         without ``timestamps``.
         """
         if not self._timestamps:
             raise LaunchError(f"graph {self.label!r} was bound without timestamps=True")
-        ends = submission.timestamps
+        if submission not in self._timed:
+            raise LaunchError(f"graph {self.label!r}: {submission!r} is no replay of this bound graph")
+        ends = submission.read_timestamps()
         return tuple(end - begin for begin, end in zip((0.0, *ends), ends))
 
     def free(self) -> None:

@@ -237,9 +237,10 @@ class Submission:
         """Take the time stamps over, before the memory that they are in is used again. The work must be
         complete.
         """
-        if self._source is None or self._submitted is None:
+        source = self._source
+        if source is None or self._submitted is None:
             return
-        self._ticks = ticks = self._source.read_ticks()
+        self._ticks = ticks = source.read_ticks()
         self._source = None
         self._observed = now
         if ticks[1] >= ticks[0]:
@@ -318,6 +319,16 @@ class Submission:
             return ()
         first = self._ticks[0]
         return tuple(self.queue.clock.seconds(tick - first) for tick in self._ticks[2:])
+
+    def read_timestamps(self) -> tuple[float, ...]:
+        """As :attr:`timestamps`, without a wait; :class:`LaunchError` if the work is not complete."""
+        queue = self.queue
+        with queue.lock:
+            if self._ticks is None and self.value and queue.completed(self.value):
+                self.settle(queue.now())
+        if self._ticks is None:
+            raise LaunchError(f"{self!r} is not complete, so it has no time stamps: wait for it first")
+        return self.timestamps
 
     def __repr__(self) -> str:
         return f"<Submission {self.label!r} {self.state.value}, point {self.value} of {self.queue.label}>"

@@ -409,6 +409,27 @@ def test_each_node_can_be_timed(device: rf.Device) -> None:
         graph.bind().node_seconds(job)
 
 
+def test_nodes_of_a_complete_replay_are_timed_without_a_wait(kgsl: FakeKgsl, device: rf.Device) -> None:
+    graph, _ = chain(device, *floats(device, 1))
+    bound = graph.bind(timestamps=True)
+    kgsl.hold = True
+    job = bound.replay()
+    with pytest.raises(rf.LaunchError, match=r"submitted, point 1 .* is not complete"):
+        bound.node_seconds(job)
+    kgsl.release()
+    assert job.state == "gpu-complete" and len(bound.node_seconds(job)) == 2
+    before, _ = bound.node_seconds(job), bound.replay().wait()
+    assert bound.node_seconds(job) == before
+
+
+def test_only_its_own_replays_are_timed_by_a_graph(device: rf.Device) -> None:
+    graph, (y, z) = chain(device, *floats(device, 1))
+    bound, other = graph.bind(timestamps=True), graph.bind(timestamps=True)
+    for job in (other.replay(), device.copy(y, z).submission, None):
+        with pytest.raises(rf.LaunchError, match="is no replay of this bound graph"):
+            bound.node_seconds(job)  # type: ignore[arg-type]
+
+
 def test_a_graph_waits_for_and_signals_points(kgsl: FakeKgsl, device: rf.Device) -> None:
     kernel, (x, y) = device.load(program()), floats(device, 2)
     half = device.timeline("half")
