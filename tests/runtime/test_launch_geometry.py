@@ -111,6 +111,8 @@ def test_work_items_are_counted_in_32_bits_per_dimension(axis: int) -> None:
         (1.5, "neither a whole number"),
         ("4", "neither a whole number"),
         ((2, None), "neither a whole number"),
+        (True, "neither a whole number"),
+        ((2, True), "neither a whole number"),
     ],
 )
 def test_nonsense_is_refused_with_its_value(groups: Any, message: str) -> None:

@@ -148,12 +148,11 @@ def _whole_groups(
 
 
 def _triple(name: str, what: str, value: Any) -> tuple[int, int, int]:
+    given = value if isinstance(value, (tuple, list)) else (value,)
     try:
-        sizes = (
-            [operator.index(value)]
-            if not isinstance(value, (tuple, list))
-            else list(map(operator.index, value))
-        )
+        if any(isinstance(size, bool) for size in given):
+            raise TypeError("a truth value")
+        sizes = list(map(operator.index, given))
     except TypeError:
         raise LaunchError(
             f"launch of {name!r}: {what}={value!r} is neither a whole number nor a tuple of them"

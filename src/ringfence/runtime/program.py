@@ -424,8 +424,7 @@ class Program:
         """Whether all arguments lie next to each other in their order, so that one store writes them."""
         self._alike, self._demand = _alike(specs)
         self._shapes: dict[Any, LaunchShape] = {}
-        self._last_asked: tuple[Any, Any, Any] = (None, None, None)
-        self._last_shape: LaunchShape | None = None
+        self._last: tuple[Any, Any, Any, LaunchShape | None] = (None, None, None, None)
         self.launches: LaunchPool | None = None
         """The prepared launches, once there are any."""
 
@@ -480,10 +479,12 @@ class Program:
 
     def shape(self, groups: Any, global_size: Any, local: Any) -> LaunchShape:
         """Return the checked shape of a launch; shapes that were asked for before are remembered."""
-        asked, last = self._last_asked, self._last_shape
-        if last is not None and groups is asked[0] and global_size is asked[1] and local is asked[2]:
+        a, b, c, last = self._last
+        if last is not None and groups is a and global_size is b and local is c:
             return last
-        key = (groups, global_size, local)
+        key: tuple[Any, ...] = (groups, global_size, local)
+        if not _plain(key):
+            key += _types(groups), _types(global_size), _types(local)
         try:
             known = self._shapes.get(key)
         except TypeError:  # a list instead of a tuple, which may change
@@ -493,7 +494,7 @@ class Program:
             if len(self._shapes) >= MAX_CACHED_GEOMETRIES:
                 self._shapes.clear()
             self._shapes[key] = known
-        self._last_asked, self._last_shape = key, known
+        self._last = groups, global_size, local, known
         return known
 
     def _make_shape(self, groups: Any, global_size: Any, local: Any) -> LaunchShape:
@@ -606,6 +607,23 @@ class Program:
         if self.launches is None:
             self.launches = LaunchPool(self._driver, self)
         return self.launches
+
+
+def _plain(sizes: tuple[Any, ...]) -> bool:
+    """Return whether sizes are what they compare equal to, and not 8.0 or True; nearly always they are."""
+    for size in sizes:
+        if size.__class__ is tuple:
+            for each in size:
+                if each.__class__ is not int:
+                    return False
+        elif size is not None and size.__class__ is not int:
+            return False
+    return True
+
+
+def _types(size: Any) -> Any:
+    """Return what tells a size from others that compare equal."""
+    return tuple(map(type, size)) if isinstance(size, tuple) else type(size)
 
 
 class LaunchPool:

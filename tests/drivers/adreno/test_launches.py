@@ -397,6 +397,15 @@ def test_constants_that_need_the_room_push_descriptors_behind_them(kgsl: FakeKgs
 # ----- geometry -----------------------------------------------------------------------------------
 
 
+def test_a_size_is_refused_even_if_it_equals_one_that_was_accepted(device: rf.Device) -> None:
+    kernel, buffers = device.load(program()), [device.zeros(64, np.float32) for _ in range(2)]
+    for fine in (1, (1, 1), np.int64(1), (np.int64(1), 1)):
+        device.launch(kernel, *buffers, 1.0, groups=fine, local=8)
+    for wrong in (1.0, True, (1.0, 1), (1, True), np.float32(1), (np.float64(1), 1)):
+        with pytest.raises(rf.LaunchError, match="neither a whole number"):
+            device.launch(kernel, *buffers, 1.0, groups=wrong, local=8)  # type: ignore[arg-type]
+
+
 def test_the_geometry_is_in_registers_and_packet(kgsl: FakeKgsl, device: rf.Device) -> None:
     kernel = device.load(program())
     args = scale_args(device)
