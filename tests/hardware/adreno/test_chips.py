@@ -76,6 +76,12 @@ def mesa_facts(chip: Chip) -> dict[str, object]:
         "preload_units": info.a6xx.instr_cache_size,
         "lpac": info.a6xx.has_lpac,
         "scalar_alu": info.a6xx.has_scalar_alu,
+        "dp2acc": info.a6xx.has_dp2acc,
+        "dp4acc": info.a6xx.has_dp4acc,
+        "getfiberid": info.a6xx.has_getfiberid,
+        "movs": info.a6xx.has_movs,
+        "isam_v": info.a6xx.has_isam_v,
+        "ssbo_offsets": info.a6xx.has_ssbo_imm_offsets,
         "nops_after_prede": 6 if info.a6xx.prede_nop_quirk else 0,  # freedreno_dev_info.h counts them
     }
 

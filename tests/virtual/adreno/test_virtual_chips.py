@@ -63,7 +63,7 @@ def test_the_device_reports_its_chip(client: Client, chip: Chip):
 def test_a_plain_launch_runs(client: Client, chip: Chip, executor: FakeExecutor):
     client.run(stream(client, chip))
     (run,) = executor.ran
-    assert run.scalar_alu == chip.scalar_alu
+    assert run.chip == chip.name
 
 
 def test_the_register_file_bounds_the_work_group(client: Client, chip: Chip, executor: FakeExecutor):

@@ -30,6 +30,10 @@ class Chip:
     SP_CS_WIE_CNTL_0/1 and HLSQ_CS_CTRL_REG1 (Mesa's ``fd6_compute.cc``). ``scalar_alu``: instructions whose
     registers have one value for the whole wave run on an ALU of their own. ``nops_after_prede`` is how many
     idle instructions must follow ``prede``.
+
+    ``dp2acc``, ``dp4acc``, ``getfiberid`` and ``movs``: the chip has these instructions. ``isam_v``: texel
+    fetches can return consecutive elements of a buffer. ``ssbo_offsets``: ``ldib`` and ``stib`` can add a
+    constant to the coordinate.
     """
 
     name: str
@@ -49,6 +53,12 @@ class Chip:
     lpac: bool = False
     scalar_alu: bool = False
     nops_after_prede: int = 0
+    dp2acc: bool = False
+    dp4acc: bool = False
+    getfiberid: bool = False
+    movs: bool = False
+    isam_v: bool = False
+    ssbo_offsets: bool = False
 
     @property
     def core(self) -> int:
@@ -89,9 +99,20 @@ _KNOWN = (
         "a640", 0x06040001, 1024 * _KIB, 2, 8192, 96, 15,
         instruction_cache_units=64, preload_units=64,
     ),
-    Chip("a650", 0x06050000, 1152 * _KIB, 3, 4096, 64, 16, scalar_alu=True, nops_after_prede=6),
-    Chip("a660", 0x06060001, 1536 * _KIB, 3, 4096, 64, 16, lpac=True, scalar_alu=True, nops_after_prede=6),
-    Chip("a643", 0x06030500, 512 * _KIB, 2, 4096, 64, 15, lpac=True, scalar_alu=True, nops_after_prede=6),
+    Chip(
+        "a650", 0x06050000, 1152 * _KIB, 3, 4096, 64, 16,
+        scalar_alu=True, nops_after_prede=6, dp2acc=True,
+    ),
+    Chip(
+        "a660", 0x06060001, 1536 * _KIB, 3, 4096, 64, 16,
+        lpac=True, scalar_alu=True, nops_after_prede=6, dp2acc=True, dp4acc=True, getfiberid=True, movs=True,
+        isam_v=True, ssbo_offsets=True,
+    ),
+    Chip(
+        "a643", 0x06030500, 512 * _KIB, 2, 4096, 64, 15,
+        lpac=True, scalar_alu=True, nops_after_prede=6, dp2acc=True, dp4acc=True, getfiberid=True, movs=True,
+        isam_v=True, ssbo_offsets=True,
+    ),
 )  # fmt: skip
 
 CHIPS: dict[tuple[int, int, int], Chip] = {chip.key: chip for chip in _KNOWN}

@@ -304,7 +304,7 @@ class ComputeState:
             private_bytes=launch.private_bytes,
             demote_constants=launch.demote_constants,
             isam_mode=launch.isam_mode,
-            scalar_alu=self.chip.scalar_alu,
+            chip=self.chip.name,
             entry=launch.entry,
             textures=self._textures(launch, memory),
             uavs=self._uavs(launch),

@@ -11,6 +11,7 @@ import pytest
 
 from oracle.mesa import assemble
 from ringfence.errors import FaultReport
+from ringfence.hardware.adreno.chips import CHIPS, Chip
 from ringfence.virtual.isa.ir3.dispatch import Dispatch
 from ringfence.virtual.isa.ir3.executor import Executor
 from virtual.isa.ir3.harness import Memory, Rows, pair, program, words
@@ -175,7 +176,7 @@ def test_what_lies_behind_the_end_is_not_looked_at(executor: Executor) -> None:
         ("brac.1 #0", "not documented"),
         ("dsx (f32)(x)r2.x, r1.x", "derivatives"),
         ("getspid.u32 r1.x", "not modelled"),
-        ("getfiberid.u32 r1.x", "a630 does not have it"),
+        ("getfiberid.u32 r1.x", "a630 does not have getfiberid"),
         ("(sat)min.u r2.x, r1.x, r1.y", "(sat)"),
         ("(sat)and.b r2.x, r1.x, r1.y", "(sat)"),
         ("sub.u (ei)r2.x, r1.x, r1.y", "(ei)"),
@@ -201,6 +202,45 @@ def test_what_is_not_modelled_is_refused_with_the_instruction_and_the_reason(
     assert report.kind == "illegal instruction"
     pc = 1 if instruction.startswith("predt") else 0
     assert (report.pc, report.instruction) == (pc, instruction.splitlines()[pc])
+    assert reason in report.message
+
+
+CHIP_SPECIFIC = {
+    "dp2acc.unsigned.low r2.x, r1.x, r1.y, r1.z": ("dp2acc", {"a650", "a660", "a643"}),
+    "dp4acc.unsigned.low r2.x, r1.x, r1.y, r1.z": ("dp4acc", {"a660", "a643"}),
+    "getfiberid.u32 r2.x": ("getfiberid", {"a660", "a643"}),
+    "movs.u32u32 r2.x, r1.x, 3": ("movs", {"a660", "a643"}),
+}
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda chip: chip.name)
+@pytest.mark.parametrize("instruction", CHIP_SPECIFIC, ids=lambda text: str(text).split(".")[0])
+def test_what_only_some_chips_have_runs_there_and_is_refused_elsewhere(
+    executor: Executor, instruction: str, chip: Chip
+) -> None:
+    what, chips = CHIP_SPECIFIC[instruction]
+    report = run(executor, instruction, chip=chip.name)
+    if chip.name in chips:
+        assert report is None, str(report)
+        return
+    assert report is not None and report.kind == "illegal instruction"
+    assert f"{chip.name} does not have {what}" in report.message and "a660, a643" in report.message
+
+
+@pytest.mark.parametrize(
+    ("instruction", "reason"),
+    [
+        ("(sat)dp4acc.unsigned.low r2.x, r1.x, r1.y, r1.z", "(sat)"),
+        ("(sat)dp2acc.mixed.low r2.x, r1.x, r1.y, r1.z", "(sat)"),
+        ("dp4acc.mixed.high r2.x, r1.x, r1.y, r1.z", ".high"),
+        ("movs.u8u32 r49.x, hr1.x, 3", "8-bit"),
+    ],
+)
+def test_unknown_forms_of_instructions_of_the_a660_are_refused(
+    executor: Executor, instruction: str, reason: str
+) -> None:
+    report = run(executor, instruction, chip="a660")
+    assert report is not None and report.kind == "illegal instruction"
     assert reason in report.message
 
 

@@ -369,3 +369,67 @@ def test_shift_and_mask_results_of_another_size_are_cut_or_zero_extended(rows: R
     same(results["hr2.x"], _modulo((b.astype(np.int64) >> (a % 32)) | c, 16))
     same(results["r2.x"], (g >> (h % 16)) | k)
     same(results["r2.y"], (g & 3) | k)
+
+
+def _bytes(value: Array, *, signed_bytes: bool) -> Array:
+    return np.ascontiguousarray(value).view(np.int8 if signed_bytes else np.uint8).reshape(-1, 4).astype(int)
+
+
+def _dot(a: Array, b: Array, part: slice, *, mixed: bool) -> Array:
+    """The dot product of some bytes of each row; those of ``b`` are unsigned, those of ``a`` if not mixed."""
+    products = _bytes(a, signed_bytes=mixed) * _bytes(b, signed_bytes=False)
+    return products[:, part].sum(axis=1)
+
+
+@covers("dp2acc")
+@pytest.mark.parametrize(("half", "part"), [("low", slice(0, 2)), ("high", slice(2, 4))])
+@pytest.mark.parametrize("chip", ["a650", "a660", "a643"])
+def test_dp2acc_adds_the_dot_product_of_two_bytes(rows: Rows, half: str, part: slice, chip: str) -> None:
+    a, b, c = crossed(INTEGERS32, 3)
+    body = f"""
+        (sy)dp2acc.unsigned.{half} r2.x, r1.x, r1.y, r1.z
+        dp2acc.mixed.{half} r2.y, r1.x, r1.y, r1.z
+        dp2acc.mixed.{half} r2.z, r1.x, r1.y, (neg)r1.z
+    """
+    results = rows(body, {"r1.x": a, "r1.y": b, "r1.z": c}, ["r2.x", "r2.y", "r2.z"], chip=chip)
+    total = c.astype(np.int64)
+    same(results["r2.x"], _modulo(_dot(a, b, part, mixed=False) + total, 32))
+    same(results["r2.y"], _modulo(_dot(a, b, part, mixed=True) + total, 32))
+    same(results["r2.z"], _modulo(_dot(a, b, part, mixed=True) - total, 32))
+
+
+@covers("dp4acc")
+def test_dp4acc_adds_the_dot_product_of_four_bytes(rows: Rows) -> None:
+    a, b, c = crossed(INTEGERS32, 3)
+    body = """
+        (sy)dp4acc.unsigned.low r2.x, r1.x, r1.y, r1.z
+        dp4acc.mixed.low r2.y, r1.x, r1.y, r1.z
+        (sat)dp4acc.mixed.low r2.z, r1.x, r1.y, r1.z
+        dp4acc.unsigned.low r2.w, r1.x, r1.y, (neg)r1.z
+    """
+    places = ["r2.x", "r2.y", "r2.z", "r2.w"]
+    results = rows(body, {"r1.x": a, "r1.y": b, "r1.z": c}, places, chip="a660")
+    total, every = c.astype(np.int64), slice(0, 4)
+    unsigned, mixed = _dot(a, b, every, mixed=False), _dot(a, b, every, mixed=True)
+    saturated = clamped(mixed + signed(total, 32), -(1 << 31), (1 << 31) - 1)
+    assert np.any(saturated != mixed + signed(total, 32))
+    same(results["r2.x"], _modulo(unsigned + total, 32))
+    same(results["r2.y"], _modulo(mixed + total, 32))
+    same(results["r2.z"], _modulo(saturated, 32))
+    same(results["r2.w"], _modulo(unsigned - total, 32))
+
+
+@covers("dp4acc")
+def test_dot_products_of_registers_that_all_fibers_share(rows: Rows) -> None:
+    body = """
+        mov.u32u32 r1.x, 0x80ff7f01
+        mov.u32u32 r1.y, 0xff02ff03
+        mov.u32u32 r1.z, 1000
+        (rpt2)nop
+        dp4acc.mixed.low r2.x, r1.x, r1.y, r1.z
+        dp2acc.mixed.high r2.y, r1.x, r1.y, r1.z
+    """
+    results = rows(body, {}, ["r2.x", "r2.y"], chip="a643")
+    low, high = 1 * 3 + 127 * 255, -1 * 2 + -128 * 255
+    same(results["r2.x"], np.full(64, (low + high + 1000) % (1 << 32)))
+    same(results["r2.y"], np.full(64, (high + 1000) % (1 << 32)))

@@ -33,7 +33,7 @@ def test_half_shared_registers_are_halves_of_full_ones_whatever_the_other_files_
 
 
 def test_scalar_results_reach_scalar_instructions_at_once(rows: Rows) -> None:
-    results = rows(IN_ORDER, {}, ["r1.x"], scalar_alu=True, **GROUP_IDS)
+    results = rows(IN_ORDER, {}, ["r1.x"], chip="a650", **GROUP_IDS)
     assert set(results["r1.x"]) == {15}
 
 
@@ -54,7 +54,7 @@ def test_without_a_scalar_alu_shared_results_need_a_wait(rows: Rows) -> None:
 )
 def test_other_readers_of_scalar_results_wait(rows: Rows, body: str, register: str) -> None:
     inputs = {"r1.x": np.arange(64, dtype=np.uint32)}
-    report, _ = rows.attempt(body, inputs, ["r1.x"], scalar_alu=True, **GROUP_IDS)
+    report, _ = rows.attempt(body, inputs, ["r1.x"], chip="a650", **GROUP_IDS)
     assert report is not None and f"uses {register}" in report.message and "(ss)" in report.message
 
 
@@ -64,5 +64,5 @@ def test_each_wave_has_scalar_results_of_its_own_group(rows: Rows) -> None:
         add.u r49.y, r49.x, 1
         (ss)mov.u32u32 r1.x, r49.y
     """
-    results = rows(body, {}, ["r1.x"], local=(100, 1, 1), groups=3, scalar_alu=True)
+    results = rows(body, {}, ["r1.x"], local=(100, 1, 1), groups=3, chip="a650")
     assert results["r1.x"].tolist() == [1] * 100 + [8] * 100 + [15] * 100

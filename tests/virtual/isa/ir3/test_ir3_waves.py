@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from virtual.isa.ir3.harness import INTEGERS16, INTEGERS32, Array, Rows, covers, crossed, same
+from virtual.isa.ir3.harness import INTEGERS16, INTEGERS32, Array, Rows, covers, crossed, same, words
 
 POISON, POISON16 = 0x7FFADEAD, 0xDEAD
 FIBER = np.arange(64)
@@ -149,3 +149,87 @@ def test_quad_broadcast_reads_the_fiber_of_four_that_is_named(rows: Rows) -> Non
     body = "(sy)quad_shuffle.brcst (u32)(x)r2.x, r1.x, r1.y"
     results = rows(body, {"r1.x": a, "r1.y": which}, ["r2.x"])
     same(results["r2.x"], a[FIBER // 4 * 4 + which])
+
+
+@covers("movs")
+@pytest.mark.parametrize("fiber", [0, 5, 63])
+def test_movs_gives_a_shared_register_the_value_of_a_fiber(rows: Rows, fiber: int) -> None:
+    a, h = crossed(INTEGERS32, 1)[0][:256], crossed(INTEGERS16, 1)[0][:256]
+    body = f"""
+        (sy)movs.u32u32 r49.x, r1.x, {fiber}
+        movs.u16u16 hr52.x, hr4.x, {fiber}
+        movs.u16u32 r49.y, hr4.x, {fiber}
+        movs.s16s32 r49.z, hr4.x, {fiber}
+        (ss)mov.u32u32 r2.x, r49.x
+        mov.u16u16 hr6.x, hr52.x
+        mov.u32u32 r2.y, r49.y
+        mov.u32u32 r2.z, r49.z
+    """
+    places = ["r2.x", "hr6.x", "r2.y", "r2.z"]
+    results = rows(body, {"r1.x": a, "hr4.x": h}, places, chip="a660")
+    given = np.full(64, fiber)
+    word = _moved(h, given, 0)
+    same(results["r2.x"], _moved(a, given, 0))
+    same(results["hr6.x"], word)
+    same(results["r2.y"], word)
+    same(results["r2.z"], word.astype(np.uint16).view(np.int16).astype(np.int32).view(np.uint32))
+
+
+@covers("movs")
+def test_movs_converts_floats_like_cov(rows: Rows) -> None:
+    a = np.random.default_rng(3).normal(scale=1000, size=64).astype(np.float32)
+    body = """
+        (sy)movs.f32f16 (even)hr52.x, r1.x, 7
+        movs.f32s32 r49.x, r1.x, 8
+        (ss)cov.f16f32 r2.x, hr52.x
+        mov.u32u32 r2.y, r49.x
+    """
+    results = rows(body, {"r1.x": a.view(np.uint32)}, ["r2.x", "r2.y"], chip="a643")
+    assert set(results["r2.x"].view(np.float32)) == {np.float32(np.float16(a[7]))}
+    assert set(results["r2.y"].view(np.int32)) == {int(a[8])}
+
+
+@covers("movs")
+def test_movs_takes_the_fiber_from_a0(rows: Rows) -> None:
+    a = np.arange(128, dtype=np.uint32) * 3
+    body = """
+        (sy)cov.u32s16 hr8.x, c0.x
+        (rpt2)nop
+        mova a0.x, hr8.x
+        (rpt5)nop
+        movs.u32u32 r49.x, r1.x, a0.x
+        (ss)mov.u32u32 r2.x, r49.x
+    """
+    results = rows(body, {"r1.x": a}, ["r2.x"], constants=words(41), chip="a660")
+    same(results["r2.x"], np.repeat(a[[41, 64 + 41]], 64))
+
+
+@covers("movs")
+def test_movs_of_a_fiber_that_is_not_there_gives_poison(rows: Rows) -> None:
+    a = np.arange(100, dtype=np.uint32)
+    body = """
+        (sy)movs.u32u32 r49.x, r1.x, 63
+        movs.u32u32 r49.y, r1.x, 64
+        (ss)mov.u32u32 r2.x, r49.x
+        mov.u32u32 r2.y, r49.y
+    """
+    results = rows(body, {"r1.x": a}, ["r2.x", "r2.y"], chip="a660")
+    same(results["r2.x"], np.where(np.arange(100) < 64, 63, POISON))
+    same(results["r2.y"], np.full(100, POISON))
+
+
+@covers("movs")
+def test_movs_to_another_register_is_a_move(rows: Rows) -> None:
+    a = crossed(INTEGERS32, 1)[0][:64]
+    results = rows("(sy)movs.u32u32 r2.x, r1.x, 9", {"r1.x": a}, ["r2.x"], chip="a660")
+    same(results["r2.x"], a)
+
+
+@covers("getfiberid")
+@pytest.mark.parametrize("threads", [64, 128])
+def test_getfiberid_counts_the_fibers_of_a_wave(rows: Rows, threads: int) -> None:
+    body = "getfiberid.u32 r2.x\ngetfiberid.u16 hr6.x"
+    results = rows(body, {}, ["r2.x", "hr6.x"], local=(300, 1, 1), groups=2, threads=threads, chip="a660")
+    expected = np.tile(np.arange(300) % threads, 2)
+    same(results["r2.x"], expected)
+    same(results["hr6.x"], expected)

@@ -31,6 +31,13 @@ def _repeats(i: Instruction) -> range:
 # --- category 1: moves and conversions ---
 
 
+def moved(t: Translator, i: Instruction, operand: Operand, k: int, e: Emitter) -> tuple[str, str]:
+    """Return a register as a move or conversion delivers it, and the kind of the result."""
+    if i.fields["src_type"] == i.fields["dst_type"]:
+        return t.raw(operand, k, e), "i16" if operand.half else "i32"
+    return _converted(t, i, operand, k, e)
+
+
 def mov(t: Translator, i: Instruction) -> None:
     """Copy the bits; a half constant is demoted like a float (f16 move of a 32-bit word)."""
     e, source, kind = t.shape(i), i.srcs[0], str(i.fields["src_type"])
@@ -168,10 +175,7 @@ def _integer_to_integer(value: str, target: str, e: Emitter) -> tuple[str, str]:
 def parallel_moves(t: Translator, i: Instruction) -> None:
     """swz, gat, sct: read every source before writing any destination."""
     e = t.shape(i)
-    if i.fields["src_type"] == i.fields["dst_type"]:
-        values = [(t.raw(source, 0, e), "i16" if source.half else "i32") for source in i.srcs]
-    else:
-        values = [_converted(t, i, source, 0, e) for source in i.srcs]
+    values = [moved(t, i, source, 0, e) for source in i.srcs]
     for operand, (value, kind) in zip(i.dsts, values, strict=True):
         t.put(operand, 0, value, e, kind)
 
@@ -530,6 +534,38 @@ def and_or(t: Translator, i: Instruction) -> None:
         t.put_integer(i.dsts[0], k, value, e, half_source=half, signed=False)
 
 
+def dot_accumulate(count: int) -> Semantics:
+    """Return dp2acc or dp4acc: the dot product of ``count`` bytes of two registers, plus the third.
+
+    Bytes of the second are unsigned, those of the first signed with .mixed; dp2acc takes those of the low or
+    of the high halves (Mesa ir3-cat3.xml). (sat) makes a signed sum saturate; Mesa found that it does not
+    work for unsigned ones (``emit_alu_dot_4x8_as_dp4acc``) and never sets it on dp2acc.
+    """
+
+    def semantics(t: Translator, i: Instruction) -> None:
+        e, mixed, high = t.shape(i), bool(i.fields["mixed"]), int(i.fields["high"])
+        if count == 4 and high:
+            raise refuse(i, "what .high means for four bytes is not known")
+        if i.sat and not (count == 4 and mixed):
+            raise refuse(i, "what (sat) means here is not known")
+        for k in _repeats(i):
+            a, b, total = (t.integer(s, k, e) for s in i.srcs)
+            dot = e.splat("i32", "0")
+            for position in range(2 * high, 2 * high + count):
+                pair = _byte(e, a, position, mixed), _byte(e, b, position, False)
+                dot = e.op("add", e.i32, dot, e.op("mul", e.i32, *pair))
+            value = e.binary("sadd.sat", e.i32, dot, total) if i.sat else e.op("add", e.i32, dot, total)
+            t.put(i.dsts[0], k, value, e, "i32")
+
+    return semantics
+
+
+def _byte(e: Emitter, value: str, position: int, signed: bool) -> str:
+    """Return a byte of an i32 vector, extended."""
+    top = e.op("shl", e.i32, value, e.splat("i32", str(24 - 8 * position)))
+    return e.op("ashr" if signed else "lshr", e.i32, top, e.splat("i32", "24"))
+
+
 # --- category 4 ---
 
 
@@ -611,10 +647,12 @@ _OTHER: dict[str, Semantics] = {
     "shrg": shift_combine("lshr", "or"),
     "shlg": shift_combine("shl", "or"),
     "andg": and_or,
+    "dp2acc": dot_accumulate(2),
+    "dp4acc": dot_accumulate(4),
 }
 
 _HALVING = frozenset(("add.u", "add.s"))
-_SATURATING = COMPARES | _HALVING | REAL.keys() | {"sub.u", "sub.s"}
+_SATURATING = COMPARES | _HALVING | REAL.keys() | {"sub.u", "sub.s", "dp2acc", "dp4acc"}
 
 
 def _guarded(name: str, semantics: Semantics) -> Semantics:

@@ -1,13 +1,15 @@
-"""Semantics of the instructions by which fibers of a wave see each other: shfl, movmsk, brcst.active,
-quad_shuffle.
+"""Semantics of the instructions by which fibers of a wave see each other: shfl, movmsk, movs, brcst.active,
+quad_shuffle; and of getfiberid.
 
-Programs with them are translated with the whole wave as one strip.
+Programs with them (but for getfiberid) are translated with the whole wave as one strip.
 """
 
 from __future__ import annotations
 
 from ringfence.hardware.adreno.ir3 import Instruction
+from ringfence.virtual.isa.ir3 import alu, memory
 from ringfence.virtual.isa.ir3.code import refuse
+from ringfence.virtual.isa.ir3.flow import writes_shared
 from ringfence.virtual.isa.ir3.translator import Semantics, Translator
 from ringfence.virtual.isa.simt import POISON, Emitter
 
@@ -130,8 +132,47 @@ def quad_broadcast(t: Translator, i: Instruction) -> None:
     t.put(i.dsts[0], 0, _permuted(t, value, kind, lanes, known), v, kind)
 
 
+def broadcast(t: Translator, i: Instruction) -> None:
+    """movs: a shared register gets the value of the fiber that the second source names, converted as by cov.
+
+    With another destination it is a move. Conversions from u8 do not work (both Mesa ir3-cat1.xml); a fiber
+    outside the wave or an inactive one has no defined value.
+    """
+    if i.fields["src_type"] in ("u8", "u8_32"):
+        raise refuse(i, "movs from 8-bit types does not work on hardware")
+    v, source = t.v, i.srcs[0]
+    shared = writes_shared(i)
+    fibers = t.raw(i.srcs[1], 0, v)
+    known = v.new(f"icmp ult {v.i32} {fibers}, {v.splat('i32', str(v.lanes))}")
+    for k in range(i.repeat + 1):
+        value, kind = alu.moved(t, i, source, k, v)
+        if shared:
+            value, kind = _bits(v, value, kind)
+            value = _permuted(t, value, kind, fibers, known)
+        t.put(i.dsts[0], k, value, v, kind)
+
+
+def _bits(e: Emitter, value: str, kind: str) -> tuple[str, str]:
+    """Return a value as an integer of its width."""
+    if kind not in ("f32", "f16"):
+        return value, kind
+    integer = "i" + kind[1:]
+    return e.cast("bitcast", value, getattr(e, kind), getattr(e, integer)), integer
+
+
+def fiber_number(t: Translator, i: Instruction) -> None:
+    """getfiberid: the fiber's number in its wave."""
+    v, s = t.v, t.s
+    first = s.cast("trunc", s.op("mul", "i64", "%strip", str(v.lanes)), "i64", "i32")
+    linear = v.op("add", v.i32, v.splat("i32", first), v.lane_numbers())
+    number = v.op("and", v.i32, linear, v.splat("i32", str(t.unit.wave - 1)))
+    memory.put_element(t, i.dsts[0], 0, number, v)
+
+
 SEMANTICS: dict[str, Semantics] = {
     "shfl": shuffle,
+    "movs": broadcast,
+    "getfiberid": fiber_number,
     "movmsk": active_mask,
     "brcst.active": broadcast_half,
     "quad_shuffle.brcst": quad_broadcast,

@@ -37,7 +37,7 @@ class Dispatch:
     ``constants`` is the constant file (at most 4096 bytes). Footprints are vec4 counts. Register ids are
     ``num << 2 | component``, 0xFC means unused. ``private_bytes`` is per fiber. ``isam_mode`` is ``"gl"``
     or ``"cl"``. ``demote_constants``: a half constant is a demoted 32-bit word, else a 16-bit word. The
-    program starts at instruction ``entry``.
+    program starts at instruction ``entry``. ``chip`` is the name of the chip that runs it.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Dispatch:
     shared_bytes: int = 0
     private_bytes: int = 0
     demote_constants: bool = True
-    scalar_alu: bool = False
+    chip: str = "a630"
     entry: int = 0
     isam_mode: str = "gl"
     textures: tuple[Texture | None, ...] = ()
@@ -85,7 +85,7 @@ class Dispatch:
             uavs=tuple(_image_spec(t) for t in self.uavs),
             samplers=tuple(_sampler_spec(s) for s in self.samplers),
             ubos=len(self.ubos),
-            scalar_alu=self.scalar_alu,
+            chip=self.chip,
             entry=self.entry,
             granule=min(fibers & -fibers, WIDEST_WAVE),
             count=count,

@@ -27,7 +27,7 @@ WAVE_JUMPS = frozenset(("bany", "ball", "getone", "getlast", "shps"))
 QUAD_SHUFFLES = frozenset(
     ("quad_shuffle.brcst", "quad_shuffle.horiz", "quad_shuffle.vert", "quad_shuffle.diag")
 )
-CROSS_LANE = WAVE_JUMPS | QUAD_SHUFFLES | {"shfl", "movmsk", "brcst.active", "shpe"}
+CROSS_LANE = WAVE_JUMPS | QUAD_SHUFFLES | {"shfl", "movmsk", "brcst.active", "shpe", "movs"}
 STOPS = frozenset(("jump", "end", "ret", "call"))
 UNIFORM_LOADS = frozenset(("ldg", "ldg.a", "ldl", "ldlw", "isam", "ldc"))
 """Loads that give all lanes one value if the address is the same in all of them."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from ringfence.hardware.adreno.chips import chip_by_name
 from ringfence.hardware.adreno.ir3 import FLUT, Operand
 from ringfence.virtual.isa.ir3.code import refuse
 from ringfence.virtual.isa.ir3.flow import (
@@ -46,6 +47,7 @@ class Registers:
 
     def __init__(self, unit: Unit, lanes: int, flow: Flow, ids: frozenset[Key]) -> None:
         self.unit = unit
+        self.chip = chip_by_name(unit.chip)
         self.lanes = lanes
         self.flow = flow
         self.ids = ids

@@ -91,6 +91,7 @@ def _fields(program: AdrenoProgram) -> dict[str, Any]:
         "half_registers": program.half_registers,
         "merged": program.merged_registers,
         "entry": program.entry,
+        "chip": program.chip,
         "threads": 128 if program.double_threads else 64,
         "workgroup_id_register": program.workgroup_id_register,
         "workgroup_size_register": program.workgroup_size_register,

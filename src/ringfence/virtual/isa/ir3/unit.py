@@ -41,9 +41,10 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     ``wave`` is the number of fibers of a wave (64 or 128). ``demote``: half constants are demoted 32-bit
     words, else 16-bit words. ``gl``: texel fetches outside an image return zero, else the sampler decides.
-    ``ubos`` counts the uniform buffers that are loaded. ``scalar_alu``: the chip has one. Control starts
-    at instruction ``entry``. ``granule``: a power of two that divides the number of fibers of a work-group;
-    strips no wider than it have no missing lanes. ``count``: the code counts the instructions that it runs.
+    ``ubos`` counts the uniform buffers that are loaded. ``chip`` names the chip, which decides what
+    instructions there are. Control starts at instruction ``entry``. ``granule``: a power of two that divides
+    the number of fibers of a work-group; strips no wider than it have no missing lanes. ``count``: the code
+    counts the instructions that it runs.
     """
 
     code: bytes
@@ -61,7 +62,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     uavs: tuple[ImageSpec | None, ...] = ()
     samplers: tuple[SamplerSpec | None, ...] = ()
     ubos: int = 0
-    scalar_alu: bool = False
+    chip: str = "a630"
     entry: int = 0
     granule: int = 1
     count: bool = False
