@@ -319,7 +319,9 @@ def altered(index: int, dword: int) -> bytes:
         (0, 0x20806888 & ~(0xFF << 22) | 160 << 22, "TEX_CONST_0.FMT = 160 is unknown"),
         (0, 0x20806888 | 7 << 13, "TEX_CONST_0.SWIZ_W = 7 is unknown"),
         (1, 64 | 64 << 15 | 1 << 30, "TEX_CONST_1 = .* unknown bits 0x40000000"),
-        (2, 4 << 29, "TEX_CONST_2.TYPE = 4 is not supported"),
+        (2, 5 << 29, "TEX_CONST_2.TYPE = 5 is not supported"),
+        (2, 4 << 29 | 2 << 4, "TEX_CONST_2_BUFFER.STRUCTSIZETEXELS = 2 is not supported"),
+        (2, 4 << 29 | 1 << 4 | 1, "TEX_CONST_2_BUFFER = .* unknown bits 0x1"),
         (2, 1 << 29 | 1 << 4, "TEX_CONST_2 = .* unknown bits 0x10"),
         (3, 1 << 28, "TEX_CONST_3.FLAG = 1 is not supported"),
         (4, 0x1010, "TEX_CONST_4 = .* unknown bits 0x10"),
@@ -351,6 +353,19 @@ def test_the_fields_of_other_linear_images_are_read():
     )
     assert texture.address == 0x1F_0000_0040
     assert texture.array_pitch == 5 * 4096
+
+
+def test_a_buffer_begins_at_its_start_offset():
+    """As Mesa's fdl6_buffer_view_init makes it of 70000 halfs at 0x1_0000_1006."""
+    dwords = [0] * 16
+    dwords[0] = Format._16_UINT << 22 | Swizzle.Y << 7 | Swizzle.Z << 10 | Swizzle.W << 13
+    dwords[1] = 70000 & 0x7FFF | (70000 >> 15) << 15
+    dwords[2] = TextureType.TEX_BUFFER << 29 | 3 << 16 | 1 << 4
+    dwords[4] = 0x1000
+    dwords[5] = 1
+    texture = unpack_texture(struct.pack("<16I", *dwords))
+    assert (texture.address, texture.type) == (0x1_0000_1006, TextureType.TEX_BUFFER)
+    assert (texture.height << 15 | texture.width, texture.pitch) == (70000, 0)
 
 
 @given(st.binary(min_size=64, max_size=64))

@@ -428,7 +428,8 @@ class Texture:
 
     Sizes are in texels, ``pitch`` in bytes per row, ``array_pitch`` in bytes per layer. ``depth`` may be 0
     for a 2-D image. ``swizzle`` gives for each component of a fetched texel where it comes from; UAV
-    accesses ignore it.
+    accesses ignore it. A buffer (TEX_BUFFER) has ``height << 15 | width`` elements (Mesa's ``fd6_view.cc``)
+    and no pitch.
     """
 
     address: int
@@ -520,7 +521,7 @@ def _pitch_align(pitch: int) -> int:
 
 
 def unpack_texture(descriptor: bytes) -> Texture:
-    """Return what a texture or UAV descriptor of a linear, uncompressed, single-sample image says.
+    """Return what a texture or UAV descriptor of a buffer or a linear, plain, single-sample image says.
 
     ``ValueError`` names the field and the value that is unknown or not supported.
     """
@@ -528,24 +529,33 @@ def unpack_texture(descriptor: bytes) -> Texture:
     for index, dword in enumerate(dwords[len(TEXTURE_WORDS) :], len(TEXTURE_WORDS)):
         if dword:
             raise ValueError(f"texture descriptor dword {index} = {dword:#x}: it must be zero")
-    const = [_fields(layout, dword) for layout, dword in zip(TEXTURE_WORDS, dwords)]
+    buffer = TEX_CONST_2_BUFFER.get(dwords[2], "TYPE") == TextureType.TEX_BUFFER
+    layouts = (*TEXTURE_WORDS[:2], TEX_CONST_2_BUFFER, *TEXTURE_WORDS[3:]) if buffer else TEXTURE_WORDS
+    const = [_fields(layout, dword) for layout, dword in zip(layouts, dwords)]
     _expect(TEX_CONST_0, const[0], TILE_MODE=(TileMode.LINEAR,), SRGB=(0,), MIPLVLS=(0,), SAMPLES=(0,))
     _expect(TEX_CONST_3, const[3], TILE_ALL=(0,), FLAG=(0,))
     _expect(TEX_CONST_7, const[7], FLAG_LO=(0,), UNK0=(0, VENDOR_FLAG))
-    _expect(TEX_CONST_2, const[2], TYPE=_IMAGE_TYPES)
     x, y, z, w = (_enum(Swizzle, TEX_CONST_0, const[0], f"SWIZ_{component}") for component in "XYZW")
+    fmt = _enum(Format, TEX_CONST_0, const[0], "FMT")
+    address = const[5]["BASE_HI"] << 32 | const[4]["BASE_LO"] << 5
+    if buffer:
+        _expect(TEX_CONST_2_BUFFER, const[2], STRUCTSIZETEXELS=(1,))
+        _expect(TEX_CONST_3, const[3], ARRAY_PITCH=(0,), MIN_LAYERSZ=(0,))
+        address += const[2]["STARTOFFSETTEXELS"] * FORMATS[fmt].texel_bytes
+    else:
+        _expect(TEX_CONST_2, const[2], TYPE=_IMAGE_TYPES)
     return Texture(
-        address=const[5]["BASE_HI"] << 32 | const[4]["BASE_LO"] << 5,
+        address=address,
         width=const[1]["WIDTH"],
         height=const[1]["HEIGHT"],
         depth=const[5]["DEPTH"],
-        pitch=const[2]["PITCH"],
-        format=_enum(Format, TEX_CONST_0, const[0], "FMT"),
+        pitch=const[2].get("PITCH", 0),
+        format=fmt,
         swizzle=(x, y, z, w),
         swap=ColorSwap(const[0]["SWAP"]),
         type=TextureType(const[2]["TYPE"]),
         array_pitch=const[3]["ARRAY_PITCH"] << 12,
-        pitch_align=const[2]["PITCHALIGN"],
+        pitch_align=const[2].get("PITCHALIGN", 0),
     )
 
 

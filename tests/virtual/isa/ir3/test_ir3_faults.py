@@ -227,9 +227,30 @@ def test_what_only_some_chips_have_runs_there_and_is_refused_elsewhere(
     assert f"{chip.name} does not have {what}" in report.message and "a660, a643" in report.message
 
 
+@pytest.mark.parametrize("chip", ["a630", "a640", "a650"])
+@pytest.mark.parametrize(
+    ("instruction", "what"),
+    [
+        ("isam.v (u32)(xy)r2.x, r1.x, s#0, t#0", "isam.v"),
+        ("ldib.b.untyped.1d.u32.1.imm r2.x, r1.x+4, 0", "coordinate offsets"),
+        ("stib.b.untyped.1d.u32.1.imm r2.x, r1.x+4, 0", "coordinate offsets"),
+    ],
+    ids=["isam.v", "ldib", "stib"],
+)
+def test_forms_that_only_some_chips_have_are_refused_elsewhere(
+    executor: Executor, instruction: str, what: str, chip: str
+) -> None:
+    report = run(executor, instruction, chip=chip)
+    assert report is not None and report.kind == "illegal instruction"
+    assert f"{chip} does not have {what}" in report.message and "a660, a643" in report.message
+
+
 @pytest.mark.parametrize(
     ("instruction", "reason"),
     [
+        ("isam.v.1d (u32)(xy)r2.x, r1.x, s#0, t#0", "does not work"),
+        ("isam.v (u32)(xy)r2.x, r1.x, s#0, t#0", "no descriptor"),
+        ("ldib.b.typed.1d.u32.1.imm r2.x, r1.x+4, 0", "typed"),
         ("(sat)dp4acc.unsigned.low r2.x, r1.x, r1.y, r1.z", "(sat)"),
         ("(sat)dp2acc.mixed.low r2.x, r1.x, r1.y, r1.z", "(sat)"),
         ("dp4acc.mixed.high r2.x, r1.x, r1.y, r1.z", ".high"),

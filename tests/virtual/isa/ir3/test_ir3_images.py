@@ -419,6 +419,117 @@ def test_untyped_accesses_count_elements(rows: Rows, kind: str) -> None:
     same(target, expected)
 
 
+def buffer(memory: Memory, fmt: Format, data: Array, elements: int) -> Texture:
+    """Return ``elements`` texels as Mesa's descriptors of storage buffers tell them."""
+    low, high = elements & 0x7FFF, elements >> 15
+    return Texture(memory.add(data), low, high, 0, 0, fmt, type=TextureType.TEX_BUFFER)
+
+
+@covers("ldib", "stib")
+@pytest.mark.parametrize("kind", UNTYPED)
+def test_untyped_accesses_add_a_constant_to_the_coordinate(rows: Rows, kind: str) -> None:
+    dtype, h = UNTYPED[kind], "" if kind.endswith("32") else "h"
+    source = np.random.default_rng(8).integers(0, 256, 4096).astype(np.uint8)
+    target, memory = np.zeros(400, dtype), Memory()
+    uavs = (
+        buffer(memory, Format._32_UINT, source, 300),
+        buffer(memory, Format._32_UINT, target, 280),
+    )
+    body = f"""
+        (sy)ldib.b.untyped.1d.{kind}.2.imm {h}r2.x, r1.x+127, 0
+        (sy)stib.b.untyped.1d.{kind}.2.imm {h}r2.x, r1.x+5, 1
+    """
+    index = np.arange(0, 300, 2, dtype=np.uint32)
+    index[-1] = 0xFFFFFFF0  # the sum does not wrap around
+    fields = {"uavs": uavs, "memory": memory, "chip": "a660"}
+    results = rows(body, {"r1.x": index}, [f"{h}r2.x", f"{h}r2.y"], **fields)
+    elements = np.where(np.arange(600) < 300, source.view(dtype)[:600], 0).astype(dtype)
+    first, second = elements[index[:-1] + 127], elements[index[:-1] + 128]
+    same(results[f"{h}r2.x"], np.append(first, 0))
+    same(results[f"{h}r2.y"], np.append(second, 0))
+    expected = np.zeros(400, dtype)
+    expected[5:303:2], expected[6:304:2] = first, second
+    expected[280:] = 0
+    same(target, expected)
+
+
+# --- buffers as textures ---
+
+
+@covers("isam")
+@pytest.mark.parametrize("offset", [0, 5, 255])
+@pytest.mark.parametrize(
+    ("fmt", "dtype", "r"),
+    [(Format._32_UINT, np.uint32, "r"), (Format._16_UINT, np.uint16, "hr")],
+    ids=["32 bits", "16 bits"],
+)
+def test_isam_v_reads_consecutive_elements(rows: Rows, fmt: Format, dtype: type, r: str, offset: int) -> None:
+    data = np.random.default_rng(9).integers(0, 1 << 16, 70_000).astype(dtype)
+    memory, count = Memory(), 69_990
+    image = buffer(memory, fmt, data, count)
+    index = np.random.default_rng(10).integers(0, count, 256).astype(np.uint32)
+    index[:6] = (count - 1, count - 2, count - offset - 3, count, 0xFFFFFFFF, 40_000)
+    kind, where = ("u32" if r == "r" else "u16"), f"r1.x+{offset}" if offset else "r1.x"
+    body = f"""
+        (sy)isam.v ({kind})(xyzw){r}4.x, {where}, s#0, t#0
+        isam.v ({kind})(xz){r}5.x, {where}, s#0, t#0
+        mov.u32u32 r1.y, 1000
+        (rpt2)nop
+        isam.v ({kind})(xy){r}6.x, {where.replace("r1.x", "r1.y")}, s#0, t#0
+    """
+    places = [*(f"{r}4.{c}" for c in "xyzw"), f"{r}5.x", f"{r}5.z", f"{r}6.x", f"{r}6.y"]
+    fields = {"textures": (image,), "memory": memory, "chip": "a643"}
+    results = rows(body, {"r1.x": index}, places, **fields)
+
+    def element(k: int) -> Array:
+        at = index.astype(np.int64) + offset + k
+        return np.where(at < count, data[np.minimum(at, count - 1)], 0)
+
+    for k, c in enumerate("xyzw"):
+        same(results[f"{r}4.{c}"], element(k))
+    same(results[f"{r}5.x"], element(0))
+    same(results[f"{r}5.z"], element(2))
+    for k, c in enumerate("xy"):
+        same(results[f"{r}6.{c}"], np.full(256, data[1000 + offset + k]))
+
+
+def test_an_element_of_a_buffer_that_is_not_mapped_is_a_fault(rows: Rows) -> None:
+    memory, data = Memory(), np.zeros(1024, np.uint32)
+    image = buffer(memory, Format._32_UINT, data, 2000)
+    index = np.array([0, 1020, 1021], np.uint32)
+    body = "(sy)isam.v (u32)(xyzw)r2.x, r1.x, s#0, t#0"
+    fields = {"textures": (image,), "memory": memory, "chip": "a660"}
+    report, _ = rows.attempt(body, {"r1.x": index}, [], **fields)
+    assert report is not None
+    assert (report.kind, report.lane, report.address) == ("memory", 2, image.address + 4096)
+
+
+@covers("ldib", "stib", "isam")
+def test_accesses_to_buffers_convert_texels(rows: Rows) -> None:
+    data = np.random.default_rng(11).integers(0, 256, (40_000, 4)).astype(np.uint8)
+    copy, memory = np.zeros_like(data), Memory()
+    uavs = tuple(buffer(memory, Format._8_8_8_8_UINT, d, 40_000) for d in (data, copy))
+    body = """
+        (sy)ldib.b.typed.1d.u32.4.imm r2.x, r1.x, 0
+        mov.u32u32 r1.y, 0
+        (rpt2)nop
+        isam (f32)(xyzw)r3.x, r1.x, s#0, t#0
+        (sy)stib.b.typed.1d.u32.4.imm r2.x, r1.x, 1
+    """
+    index = np.array([0, 1, 32_767, 32_768, 39_999, 40_000, 0xFFFFFFFF], np.uint32)
+    fractions = replace(uavs[0], format=Format._8_8_8_8_UNORM)
+    fields = {"uavs": uavs, "textures": (fractions,), "memory": memory}
+    results = rows(body, {"r1.x": index}, ["r2.x", "r2.w", "r3.x", "r3.w"], **fields)
+    inside = index[:5]
+    for k, c in ((0, "x"), (3, "w")):
+        component = np.append(data[inside, k], [0, 0])
+        same(results[f"r2.{c}"], component)
+        same_floats(results[f"r3.{c}"], component.astype(np.float32) / np.float32(255))
+    assert np.array_equal(copy[inside], data[inside])
+    copy[inside] = 0
+    assert not copy.any()
+
+
 # --- sizes ---
 
 

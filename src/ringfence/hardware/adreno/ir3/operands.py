@@ -29,6 +29,8 @@ def source_width(instruction: Instruction, position: int) -> int:
         return 2
     if name in ("stib", "ldib") or name.startswith("atomic.b."):
         return (int(fields["dims"]), int(fields["components"]), 1)[position]
+    if int(fields.get("is_vector", 0)) and position == 0:
+        return 1
     if name.startswith(("isam", "sam", "gather4")) and position == 0:
         return 2 + int(fields["is_3d"]) + int(fields["is_array"])
     return 1

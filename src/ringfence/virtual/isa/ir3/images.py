@@ -13,6 +13,7 @@ from ringfence.hardware.adreno.descriptors import FORMATS, Format, FormatInfo, T
 from ringfence.hardware.adreno.ir3 import Instruction, Operand
 from ringfence.virtual.isa.ir3 import access, memory, texels
 from ringfence.virtual.isa.ir3.code import refuse
+from ringfence.virtual.isa.ir3.refused import missing_on
 from ringfence.virtual.isa.ir3.texels import ALPHA, ONE, ZERO, Value
 from ringfence.virtual.isa.ir3.translator import Semantics, Translator
 from ringfence.virtual.isa.ir3.unit import ImageSpec
@@ -60,6 +61,10 @@ class Image:
         """Return a field of the record, i64."""
         return t.s.new(f"load i64, ptr {t.s.at(self.record, RECORD[name])}, align 8")
 
+    @property
+    def is_buffer(self) -> bool:
+        return self.spec.type == TextureType.TEX_BUFFER
+
     def size(self, t: Translator, name: str) -> str:
         """Return a field of the record, i32."""
         return t.s.new(f"load i32, ptr {t.s.at(self.record, RECORD[name])}, align 8")
@@ -90,20 +95,29 @@ def find_image(
     return Image(spec, info, record, texels.memory_positions(i, spec, info))
 
 
-def texture(t: Translator, i: Instruction) -> Image:
-    """Return the texture of a category-5 instruction."""
-    if int(i.fields["s2en"]):
-        raise refuse(i, "descriptors named by registers or bindless are not implemented by the virtual GPU")
-    for name in ("is_shadow", "has_offset", "proj", "imm_offset", "is_vector"):
+def texture(t: Translator, i: Instruction, *, buffers: bool = False) -> Image:
+    """Return the texture of a category-5 instruction. Those that do not take ``buffers`` refuse them."""
+    for name in ("imm_offset", "is_vector"):
         if int(i.fields.get(name, 0)):
             raise refuse(i, f"the form with {name} is not implemented by the virtual GPU")
-    image = find_image(t, i, "textures", int(i.fields["tex"]), t.unit.textures)
+    image = _texture_or_buffer(t, i)
     kind = TextureType(image.spec.type)
+    if image.is_buffer and not buffers:
+        raise refuse(i, "buffers as textures are not implemented by the virtual GPU for this instruction")
     if kind == TextureType.TEX_CUBE or (kind == TextureType.TEX_3D) != bool(i.fields["is_3d"]):
         raise refuse(i, f"the instruction does not fit its texture, which is {kind.name}")
     if int(i.fields["is_array"]) and kind != TextureType.TEX_2D:
         raise refuse(i, f"arrays of {kind.name} are not implemented by the virtual GPU")
     return image
+
+
+def _texture_or_buffer(t: Translator, i: Instruction) -> Image:
+    if int(i.fields["s2en"]):
+        raise refuse(i, "descriptors named by registers or bindless are not implemented by the virtual GPU")
+    for name in ("is_shadow", "has_offset", "proj"):
+        if int(i.fields.get(name, 0)):
+            raise refuse(i, f"the form with {name} is not implemented by the virtual GPU")
+    return find_image(t, i, "textures", int(i.fields["tex"]), t.unit.textures)
 
 
 def dimensions(image: Image) -> int:
@@ -140,6 +154,22 @@ def addresses(
     beyond = e.op("and", e.mask, e.new(f"icmp uge {e.i32} {offset}, {limit}"), inside)
     _fault_beyond(t, i, image, beyond, lambda: e.cast("zext", offset, e.i32, e.i64), e)
     return Texels(t.s.cast("inttoptr", image.field(t, "host"), "i64", "ptr"), offset), inside
+
+
+def buffer_addresses(
+    t: Translator, i: Instruction, image: Image, index: str, more: int, e: Emitter
+) -> tuple[Texels, str]:
+    """Return where texel number ``index`` (i32) + ``more`` of a buffer is, as :func:`addresses` does."""
+    wide = e.cast("zext", index, e.i32, e.i64)
+    wide = e.op("add", e.i64, wide, e.splat("i64", str(more))) if more else wide
+    exists = e.new(f"icmp ult {e.i64} {wide}, {e.splat('i64', _elements(t, image))}")
+    inside = e.op("and", e.mask, t.mask, exists) if e.lanes > 1 else exists
+    offset = e.op("mul", e.i64, wide, e.splat("i64", str(image.info.texel_bytes)))
+    starts = t.s.binary("umin", "i64", _starts(t, image, image.info.texel_bytes), str(OFFSET_LIMIT))
+    late = e.new(f"icmp uge {e.i64} {offset}, {e.splat('i64', starts)}")
+    _fault_beyond(t, i, image, e.op("and", e.mask, late, inside), lambda: offset, e)
+    base = t.s.cast("inttoptr", image.field(t, "host"), "i64", "ptr")
+    return Texels(base, e.cast("trunc", offset, e.i64, e.i32)), inside
 
 
 def _starts(t: Translator, image: Image, length: int) -> str:
@@ -208,12 +238,51 @@ def swizzled(e: Emitter, image: Image, words: list[str], wanted: int) -> Value:
 
 def fetch(t: Translator, i: Instruction) -> None:
     """isam in GL mode: a texel by integer coordinates, level 0, no filter; zero outside the image."""
-    image, e = texture(t, i), t.shape(i)
-    host, inside = addresses(t, i, image, fetch_coordinates(t, i, image, e), e)
+    if int(i.fields["is_vector"]):
+        _fetch_elements(t, i)
+        return
+    image, e = texture(t, i, buffers=True), t.shape(i)
+    coordinates = fetch_coordinates(t, i, image, e)
+    if image.is_buffer:  # Mesa adds a second coordinate that is zero
+        host, inside = buffer_addresses(t, i, image, coordinates[0], 0, e)
+    else:
+        host, inside = addresses(t, i, image, coordinates, e)
     words = load_words(t, image, host, inside, e)
     for k in range(4):
         if int(i.fields["wrmask"]) >> k & 1:
             put_component(t, i, k, swizzled(e, image, words, k), e)
+
+
+def _fetch_elements(t: Translator, i: Instruction) -> None:
+    """isam.v: component k is element coordinate + constant + k of a buffer; zero beyond its end.
+
+    So Mesa reads SSBOs that are not written (``emit_readonly_load_uav`` of ir3_compiler_nir.c). The
+    coordinate is one register.
+    """
+    if (why := missing_on(t.chip, "isam.v", "isam_v")) is not None:
+        raise refuse(i, why)
+    if int(i.fields["is_1d"]):
+        raise refuse(i, "isam.v does not work with the bit that makes it .1d (Mesa ir3-cat5.xml)")
+    image, e = _texture_or_buffer(t, i), t.shape(i)
+    if (
+        not image.is_buffer
+        or image.info.components != 1
+        or int(i.fields["is_3d"]) | int(i.fields["is_array"])
+    ):
+        kind = TextureType(image.spec.type).name
+        raise refuse(i, f"isam.v reads buffers of one component, not a {kind} of {image.info.components}")
+    index = t.wide(i.srcs[0], 0, e)
+    values = []
+    for k in _components(i):
+        found, inside = buffer_addresses(t, i, image, index, int(i.fields["imm_offset"]) + k, e)
+        words = load_words(t, image, found, inside, e)
+        values.append(swizzled(e, image, words, 0))
+    for k, value in zip(_components(i), values, strict=True):
+        put_component(t, i, k, value, e)
+
+
+def _components(i: Instruction) -> list[int]:
+    return [k for k in range(4) if int(i.fields["wrmask"]) >> k & 1]
 
 
 def fetch_coordinates(t: Translator, i: Instruction, image: Image, e: Emitter) -> list[str]:
@@ -250,7 +319,10 @@ def _uav(t: Translator, i: Instruction) -> Image:
     if str(i.fields["mode"]) != "imm" or int(i.fields.get("bindless", 0)):
         raise refuse(i, "only immediate UAV slots are implemented by the virtual GPU")
     if int(i.fields.get("offset", 0)):
-        raise refuse(i, "coordinate offsets do not exist on a630")
+        if (why := missing_on(t.chip, "coordinate offsets", "ssbo_offsets")) is not None:
+            raise refuse(i, why)
+        if int(i.fields["typed"]):
+            raise refuse(i, "what a coordinate offset means for typed accesses is not known")
     return find_image(t, i, "uavs", int(i.fields["index"]), t.unit.uavs)
 
 
@@ -283,6 +355,8 @@ def _elements(t: Translator, image: Image) -> str:
 
 def _texels(t: Translator, i: Instruction, image: Image) -> tuple[Texels, str]:
     coordinates = _coordinates(t, i)
+    if image.is_buffer:
+        return buffer_addresses(t, i, image, coordinates[0], 0, t.v)
     if len(coordinates) < dimensions(image):
         raise refuse(i, f"a UAV of type {TextureType(image.spec.type).name} has more coordinates")
     return addresses(t, i, image, coordinates, t.v)
@@ -303,10 +377,10 @@ def load(t: Translator, i: Instruction) -> None:
         for k in range(count):
             put_component(t, i, k, component(v, image, words, k), v)
         return
-    size = memory.element_bytes(i)
+    size, offset = memory.element_bytes(i), int(i.fields["offset"])
     elements = []
     for k in range(count):
-        host, inside = _element_addresses(t, i, image, size, k)
+        host, inside = _element_addresses(t, i, image, size, offset + k)
         with t.restricted(inside):
             elements.append(memory.load_element(t, host, size, v))
     for k, element in enumerate(elements):
@@ -322,9 +396,9 @@ def store(t: Translator, i: Instruction) -> None:
             for k, word in enumerate(_texel_words(t, image, data, count)):
                 memory.store_element(t, _plus(t, host, 4 * k), word, min(4, image.info.texel_bytes))
         return
-    size = memory.element_bytes(i)
+    size, offset = memory.element_bytes(i), int(i.fields["offset"])
     for k in range(count):
-        host, inside = _element_addresses(t, i, image, size, k)
+        host, inside = _element_addresses(t, i, image, size, offset + k)
         with t.restricted(inside):
             memory.store_element(t, host, memory.data_element(t, data, k), size)
 
@@ -373,7 +447,7 @@ def resource_size(t: Translator, i: Instruction) -> None:
     """resinfo: width, height and depth of a UAV, or the number of elements of an untyped one."""
     v, image = t.v, _uav(t, i)
     values = [image.size(t, name) for name in ("width", "height", "depth")]
-    if not int(i.fields["typed"]):
+    if image.is_buffer or not int(i.fields["typed"]):
         values[0] = t.s.cast("trunc", _elements(t, image), "i64", "i32")
     for k, value in enumerate(values):
         memory.put_element(t, i.dsts[0], k, v.splat("i32", value), v)
