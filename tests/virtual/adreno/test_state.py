@@ -343,11 +343,14 @@ def test_a_broken_descriptor_is_named(client: Client, program: Program):
     assert report.kind == "bad state" and "texture 0" in report.message and "TILE_MODE" in report.message
 
 
-def test_a_border_colour_that_is_not_zero_is_refused(client: Client, program: Program):
+def test_a_border_colour_in_memory_reaches_the_dispatch(
+    client: Client, program: Program, executor: FakeExecutor
+):
     parts = images(program)
+    client.run(stream(program, **parts))
     program.constants.words([1], 0x800)
-    report = client.lost(stream(program, **parts))
-    assert "border colour" in report.message
+    client.run(stream(program, **parts))
+    assert [run.borders for run in executor.ran] == [(None,), (struct.pack("<I", 1).ljust(128, b"\0"),)]
 
 
 def test_state_does_not_survive_the_submission(client: Client, program: Program, executor: FakeExecutor):

@@ -283,6 +283,7 @@ class ComputeState:
         from ringfence.virtual.isa.ir3.dispatch import Dispatch
 
         code, name = self._code(launch, memory)
+        samplers = self._samplers(launch)
         if launch.private_bytes:
             self._check_private_memory(launch, memory)
         return Dispatch(
@@ -308,7 +309,8 @@ class ComputeState:
             entry=launch.entry,
             textures=self._textures(launch, memory),
             uavs=self._uavs(launch),
-            samplers=self._samplers(launch, memory),
+            samplers=samplers,
+            borders=tuple(self._border(sampler, memory) for sampler in samplers),
             global_offset=launch.global_offset,
         )
 
@@ -382,27 +384,22 @@ class ComputeState:
         loaded = self._units("UAV", StateBlock.CS_SHADER, StateType.UAV, base)
         return tuple(_unpack(_texture, "UAV", i, loaded.get(i), launch.uavs) for i in range(launch.uavs))
 
-    def _samplers(self, launch: Launch, memory: AddressSpace) -> tuple[Sampler | None, ...]:
+    def _samplers(self, launch: Launch) -> tuple[Sampler, ...]:
         if not launch.samplers:
             return ()
         base = self._address(reg.SP_CS_SAMPLER_BASE)
         loaded = self._units("sampler", StateBlock.CS_TEX, StateType.SHADER, base)
-        samplers = []
-        for i in range(launch.samplers):
-            sampler = _unpack(_sampler, "sampler", i, loaded.get(i), launch.samplers)
-            self._check_border(i, sampler, memory)
-            samplers.append(sampler)
-        return tuple(samplers)
+        count = launch.samplers
+        return tuple(_unpack(_sampler, "sampler", i, loaded.get(i), count) for i in range(count))
 
-    def _check_border(self, index: int, sampler: Sampler, memory: AddressSpace) -> None:
+    def _border(self, sampler: Sampler, memory: AddressSpace) -> bytes | None:
+        """Return the border colour in memory that a sampler uses, ``None`` if none or transparent black."""
         if sampler.fast_border is not None or Wrap.CLAMP_TO_BORDER not in sampler.wrap:
-            return
-        entry = self._address(reg.TPL1_CS_BORDER_COLOR_BASE) + sampler.border
-        if any(memory.read(entry, BORDER_COLOR_BYTES)):
-            raise BadState(
-                f"sampler {index} uses the border colour at {entry:#x}, which is not all zero: "
-                "only transparent black is modelled"
-            )
+            return None
+        colour = memory.read(
+            self._address(reg.TPL1_CS_BORDER_COLOR_BASE) + sampler.border, BORDER_COLOR_BYTES
+        )
+        return colour if any(colour) else None
 
     def _units(self, what: str, block: StateBlock, kind: StateType, base: int) -> dict[int, bytes]:
         loaded = self._loaded.get((block, kind))

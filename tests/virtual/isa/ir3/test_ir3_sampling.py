@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from ringfence.hardware.adreno.descriptors import (
+    BORDER_COLOR,
     FastBorderColor,
     Filter,
     Format,
@@ -242,6 +244,60 @@ def test_isam_in_cl_mode_reads_the_border_or_the_edge(
     )
     for n in range(256):
         assert (result(results, "r2")[n] == image.texel(sampler, (int(x[n]), int(y[n])))).all()
+
+
+COLOUR = np.array([0.25, -3.5, 1000.0, 0.1], np.float32)
+
+
+def border_entry(colour: Array) -> bytes:
+    """Return a border colour in memory as floats of 32 and of 16 bits."""
+    entry = BORDER_COLOR(
+        fp32=(ctypes.c_float * 4)(*colour),
+        fp16=(ctypes.c_uint16 * 4)(*colour.astype(np.float16).view(np.uint16)),
+    )
+    return bytes(entry)
+
+
+@covers("sam", "isam")
+def test_a_border_colour_in_memory_lies_around_textures_of_floats(rows: Rows) -> None:
+    memory = Memory()
+    image = Image(memory)
+    halves = np.zeros((HEIGHT, PITCH // 2), np.float16)
+    halves[:, : 4 * WIDTH] = image.values[0].reshape(HEIGHT, -1)
+    small = replace(image.flat, address=memory.add(halves), format=Format._16_16_16_16_FLOAT)
+    turned = replace(image.flat, swizzle=(Swizzle.W, Swizzle.ONE, Swizzle.X, Swizzle.ZERO))
+    body = """
+        (sy)sam (f32)(xyzw)r2.x, r1.x, s#0, t#0
+        sam (f32)(xyzw)r3.x, r1.x, s#0, t#1
+        sam (f32)(xyzw)r4.x, r1.x, s#0, t#2
+        isam (f32)(xyzw)r5.x, r1.z, s#0, t#0
+    """
+    x, y = (np.random.default_rng(k).integers(-3, 9, 256).astype(np.int32) for k in (3, 4))
+    inputs = {**columns([x.astype(np.float32), y.astype(np.float32)])}
+    inputs |= {"r1.z": x.view(np.uint32), "r1.w": y.view(np.uint32)}
+    fields = {"borders": (border_entry(COLOUR),), "isam_mode": "cl", "memory": memory}
+    results = rows(
+        body, inputs, [p for n in range(2, 6) for p in place(f"r{n}")],
+        textures=(image.flat, small, turned), samplers=(Sampler(),), **fields,
+    )  # fmt: skip
+    outside = (x < 0) | (x >= WIDTH) | (y < 0) | (y >= HEIGHT)
+    inner = image.values[0][np.clip(y, 0, HEIGHT - 1), np.clip(x, 0, WIDTH - 1)]
+    expected = np.where(outside[:, None], COLOUR, inner)
+    assert (result(results, "r2") == expected).all()
+    assert (result(results, "r3") == expected.astype(np.float16)).all()
+    assert (result(results, "r4")[:, [0, 2]] == expected[:, [3, 0]]).all()
+    assert (result(results, "r4")[:, [1, 3]] == [1, 0]).all()
+    assert (result(results, "r5") == expected).all()
+
+
+@pytest.mark.parametrize("fmt", [Format._8_8_8_8_UNORM, Format._32_UINT, Format._11_11_10_FLOAT])
+def test_which_form_of_a_border_colour_other_formats_read_is_not_known(rows: Rows, fmt: Format) -> None:
+    memory = Memory()
+    image = replace(Image(memory).flat, format=fmt)
+    fields = {"textures": (image,), "samplers": (Sampler(),), "borders": (border_entry(COLOUR),)}
+    report, _ = rows.attempt("(sy)sam (f32)(x)r2.x, r1.x, s#0, t#0", {}, [], memory=memory, **fields)
+    assert report is not None and report.kind == "illegal instruction"
+    assert "border colours in memory" in report.message
 
 
 @covers("isam")

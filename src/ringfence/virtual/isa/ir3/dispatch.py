@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ringfence.hardware.adreno.descriptors import FastBorderColor, Sampler, Texture
+from ringfence.hardware.adreno.descriptors import BORDER_COLOR, FastBorderColor, Sampler, Texture
 from ringfence.virtual.isa.ir3.unit import ImageSpec, SamplerSpec, Unit
 
 UNUSED = 0xFC
@@ -13,7 +14,7 @@ VEC4_BYTES = 16
 WIDEST_WAVE = 128
 
 _BORDERS = {
-    None: (0, 0, 0, 0),  # the machine accepts border colour memory only if it is all zero
+    None: (0, 0, 0, 0),  # unless memory says otherwise
     FastBorderColor.BORDER_COLOR_0_0_0_0: (0, 0, 0, 0),
     FastBorderColor.BORDER_COLOR_0_0_0_1: (0, 0, 0, 1),
     FastBorderColor.BORDER_COLOR_1_1_1_0: (1, 1, 1, 0),
@@ -37,7 +38,9 @@ class Dispatch:
     ``constants`` is the constant file (at most 4096 bytes). Footprints are vec4 counts. Register ids are
     ``num << 2 | component``, 0xFC means unused. ``private_bytes`` is per fiber. ``isam_mode`` is ``"gl"``
     or ``"cl"``. ``demote_constants``: a half constant is a demoted 32-bit word, else a 16-bit word. The
-    program starts at instruction ``entry``. ``chip`` is the name of the chip that runs it.
+    program starts at instruction ``entry``. ``chip`` is the name of the chip that runs it. ``borders`` has
+    for each sampler the bytes of the :class:`BORDER_COLOR` that it uses, ``None`` if none or transparent
+    black.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Dispatch:
     textures: tuple[Texture | None, ...] = ()
     uavs: tuple[Texture | None, ...] = ()
     samplers: tuple[Sampler | None, ...] = ()
+    borders: tuple[bytes | None, ...] = ()
     ubos: tuple[UniformBuffer | None, ...] = ()
     global_offset: tuple[int, int, int] = (0, 0, 0)
 
@@ -83,7 +87,10 @@ class Dispatch:
             linear_id=self.linear_id_register,
             textures=tuple(_image_spec(t) for t in self.textures),
             uavs=tuple(_image_spec(t) for t in self.uavs),
-            samplers=tuple(_sampler_spec(s) for s in self.samplers),
+            samplers=tuple(
+                _sampler_spec(s, b)
+                for s, b in zip(self.samplers, self.borders or (None,) * len(self.samplers), strict=True)
+            ),
             ubos=len(self.ubos),
             chip=self.chip,
             entry=self.entry,
@@ -101,7 +108,7 @@ def _image_spec(texture: Texture | None) -> ImageSpec | None:
 
 
 @lru_cache(maxsize=256)
-def _sampler_spec(sampler: Sampler | None) -> SamplerSpec | None:
+def _sampler_spec(sampler: Sampler | None, border: bytes | None) -> SamplerSpec | None:
     if sampler is None:
         return None
     s, t, r = (int(w) for w in sampler.wrap)
@@ -116,4 +123,12 @@ def _sampler_spec(sampler: Sampler | None) -> SamplerSpec | None:
         lod_bias=sampler.lod_bias,
         min_lod=sampler.min_lod,
         max_lod=sampler.max_lod,
+        colour=None if border is None else (_bits(border, "fp32", "f"), _bits(border, "fp16", "e")),
     )
+
+
+def _bits(border: bytes, name: str, kind: str) -> tuple[int, int, int, int]:
+    """Return the bits, as f32, of the representation ``name`` of a border colour, as signed numbers."""
+    colour = struct.unpack_from(f"<4{kind}", border, getattr(BORDER_COLOR, name).offset)
+    x, y, z, w = struct.unpack("<4i", struct.pack("<4f", *colour))
+    return x, y, z, w

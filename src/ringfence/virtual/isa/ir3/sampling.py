@@ -134,8 +134,26 @@ def _or_border(s: _Source, value: Value, within: str, wanted: int) -> Value:
     place = s.image.spec.swizzle[wanted]
     if place >= (4 if s.image.info.alpha_only else s.image.info.components):
         return value  # a constant, inside and outside
-    border = texels.default(e, s.image.info, one=bool(s.sampler.border[place]))[0]
-    return e.select(within, e.f32 if real else e.i32, bits, border), real
+    return e.select(within, e.f32 if real else e.i32, bits, _border(s, place)), real
+
+
+def _border(s: _Source, place: int) -> str:
+    """Return component ``place`` of the border colour.
+
+    An entry in memory has the colour in every form that some format reads (Mesa's ``struct bcolor_entry``);
+    which of them a format reads is only plain for floats of 32 and of 16 bits.
+    """
+    e, info, colour = s.e, s.image.info, s.sampler.colour
+    if colour is None:
+        return texels.default(e, info, one=bool(s.sampler.border[place]))[0]
+    if info.kind != "float" or info.bits[0] not in (32, 16):
+        raise refuse(
+            s.i,
+            "border colours in memory are implemented by the virtual GPU for textures of 32-bit and 16-bit "
+            f"floats, not for {info.kind} of {info.bits[0]} bits",
+        )
+    word = colour[0 if info.bits[0] == 32 else 1][place]
+    return e.cast("bitcast", e.splat("i32", str(word)), e.i32, e.f32)
 
 
 def _written(i: Instruction) -> list[int]:

@@ -20,8 +20,9 @@ class ImageSpec(msgspec.Struct, frozen=True):
 class SamplerSpec(msgspec.Struct, frozen=True):
     """The part of a sampler that translated code depends on.
 
-    ``border``: the border colour, before the texture's swizzle. ``clamp``: results are clamped. Levels of
-    detail and bias are in 1/256.
+    ``border``: the border colour, before the texture's swizzle. ``colour`` overrides it: the bits of a colour
+    in memory, as signed numbers, for textures of 32-bit and of 16-bit floats. ``clamp``: results are clamped.
+    Levels of detail and bias are in 1/256.
     """
 
     wrap: tuple[int, int, int]
@@ -34,6 +35,7 @@ class SamplerSpec(msgspec.Struct, frozen=True):
     lod_bias: int
     min_lod: int
     max_lod: int
+    colour: tuple[tuple[int, int, int, int], tuple[int, int, int, int]] | None = None
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
