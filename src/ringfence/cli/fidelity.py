@@ -97,15 +97,31 @@ ADRENO: tuple[Claim, ...] = (
     _approximate("time", "stage times are those of this host; the virtual clock charges made-up costs"),
     _approximate(
         "texture sampling",
-        "one level; filters more precise than a texture unit's; clamping and comparing samplers are refused",
+        "one level; filters more precise than a texture unit's; the level of detail only where saml names it",
     ),
     _approximate(
         "a640, a643, a650, a660",
-        "differ from the a630 where Mesa's and the kernel's sources say so; Mesa makes their code by chip id",
+        "differ from the a630 where Mesa's and the kernel's sources say so, each with the instructions that "
+        "Mesa's tables give it; Mesa makes their code by chip id",
     ),
     _unsupported(
         "some instructions",
         "those of graphics shaders, undocumented ones and those the chip lacks; the error says which and why",
+    ),
+    _unsupported(
+        "some textures",
+        "mip levels, tiles, samples, sRGB, cube maps, 1-D arrays; formats of 5_6_5, 4_4_4_4, 5_5_5_1, "
+        "10_10_10_2 integers, compressed, depth and video: refused",
+    ),
+    _unsupported(
+        "some samplers",
+        "those that clamp results, compare, take the least or greatest texel, filter cubic or anisotropic; "
+        "border colours in memory but transparent black and those of 16-bit and 32-bit floats: refused",
+    ),
+    _unsupported(
+        "uniform buffers, bindless descriptors",
+        "the command processor refuses to load uniform buffers for ldc, and bindless descriptors; constants "
+        "and slots work",
     ),
     _unsupported("graphics", "packets and events that only drawing needs are refused"),
     _unsupported(

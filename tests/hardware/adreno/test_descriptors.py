@@ -317,6 +317,10 @@ def altered(index: int, dword: int) -> bytes:
         (0, 0x20806888 | 1 << 16, "TEX_CONST_0.MIPLVLS = 1 is not supported"),
         (0, 0x20806888 | 1 << 20, "TEX_CONST_0.SAMPLES = 1 is not supported"),
         (0, 0x20806888 & ~(0xFF << 22) | 160 << 22, "TEX_CONST_0.FMT = 160 is unknown"),
+        (0, 0x20806888 & ~(0xFF << 22) | 8 << 22, "FMT = 8 is unknown"),  # 4_4_4_4_UNORM
+        (0, 0x20806888 & ~(0xFF << 22) | 10 << 22, "FMT = 10 is unknown"),  # 5_5_5_1_UNORM
+        (0, 0x20806888 & ~(0xFF << 22) | 14 << 22, "FMT = 14 is unknown"),  # 5_6_5_UNORM
+        (0, 0x20806888 & ~(0xFF << 22) | 58 << 22, "FMT = 58 is unknown"),  # 10_10_10_2_UINT
         (0, 0x20806888 | 7 << 13, "TEX_CONST_0.SWIZ_W = 7 is unknown"),
         (1, 64 | 64 << 15 | 1 << 30, "TEX_CONST_1 = .* unknown bits 0x40000000"),
         (2, 5 << 29, "TEX_CONST_2.TYPE = 5 is not supported"),

@@ -13,6 +13,7 @@ from ringfence.hardware.adreno.descriptors import (
     ColorSwap,
     Format,
     FormatInfo,
+    Sampler,
     Swizzle,
     Texture,
     TextureType,
@@ -245,6 +246,23 @@ def test_isam_of_one_and_three_dimensions_and_of_arrays(rows: Rows) -> None:
     same(results["r2.y"], padded[z, y, x])
     same(results["r2.z"], padded[0, 0, x])
     same(results["r2.w"], np.where(level == 0, padded[0, y, x], 0))
+
+
+@pytest.mark.parametrize(
+    ("instruction", "kind"),
+    [("isam", TextureType.TEX_CUBE), ("sam", TextureType.TEX_CUBE), ("isam.a", TextureType.TEX_1D),
+     ("sam.a", TextureType.TEX_1D), ("isam.3d", TextureType.TEX_2D), ("sam", TextureType.TEX_BUFFER),
+     ("isaml", TextureType.TEX_BUFFER)],
+)  # fmt: skip
+def test_textures_of_other_kinds_are_refused(rows: Rows, instruction: str, kind: TextureType) -> None:
+    memory = Memory()
+    data = random_image(Format._32_FLOAT, 12)
+    image = texture(memory, Format._32_FLOAT, data, type=kind, depth=6, array_pitch=4096)
+    level = ", r3.x" if instruction == "isaml" else ""
+    body = f"{instruction} (f32)(x)r2.x, r1.x{level}, s#0, t#0"
+    report, _ = rows.attempt(body, {}, [], textures=(image,), samplers=(Sampler(),), memory=memory)
+    assert report is not None and report.kind == "illegal instruction"
+    assert kind.name in report.message or "buffers as textures" in report.message
 
 
 # --- UAVs ---

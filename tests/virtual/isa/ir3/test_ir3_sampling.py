@@ -14,6 +14,7 @@ from ringfence.hardware.adreno.descriptors import (
     FastBorderColor,
     Filter,
     Format,
+    ReductionMode,
     Sampler,
     Swizzle,
     Texture,
@@ -335,3 +336,24 @@ def test_integer_textures_and_half_results(rows: Rows) -> None:
     )
     same(results["r2.y"], data[1].reshape(16, 4)[:, 1])
     same_floats(results["hr2.z"], (data[1].reshape(16, 4)[:, 2] / np.float32(255)).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"clamp_result": True}, "clamp or compare"),
+        ({"reduction": ReductionMode.MIN}, "clamp or compare"),
+        ({"reduction": ReductionMode.MAX}, "clamp or compare"),
+        ({"mag": Filter.CUBIC, "min": Filter.CUBIC}, "filter CUBIC"),
+        ({"mag": Filter.ANISO, "min": Filter.ANISO}, "filter ANISO"),
+    ],
+)
+def test_samplers_that_are_not_modelled_are_refused(
+    rows: Rows, fields: dict[str, object], reason: str
+) -> None:
+    memory = Memory()
+    sampler = replace(Sampler(), **fields)  # type: ignore[arg-type]
+    images = {"textures": (Image(memory).flat,), "samplers": (sampler,)}
+    report, _ = rows.attempt("(sy)sam (f32)(x)r2.x, r1.x, s#0, t#0", {}, [], memory=memory, **images)
+    assert report is not None and report.kind == "illegal instruction"
+    assert reason in report.message

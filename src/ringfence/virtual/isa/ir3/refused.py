@@ -6,13 +6,14 @@ from ringfence.hardware.adreno.chips import CHIPS, Chip
 
 _NOT_COMPUTE = "it belongs to graphics shaders"
 _UNDOCUMENTED = "what it does is not documented"
+_NOT_EMITTED = "Mesa's compiler never emits it, and how it rounds is not documented"
 _DERIVATIVE = "compute kernels have no quads of pixels to take derivatives over"
 
 REFUSED: dict[str, str] = {
     **dict.fromkeys(("kill", "emit", "cut", "chmask", "chsh", "bary.f", "flat.b", "ldlv"), _NOT_COMPUTE),
     **dict.fromkeys(("flow_rev", "bkt", "brax", "setrm", "msad", "shb"), _UNDOCUMENTED),
     "brac": "the condition bits that it tests are not documented",
-    **dict.fromkeys(("wmm", "wmm.accu"), _UNDOCUMENTED),
+    **dict.fromkeys(("wmm", "wmm.accu"), _NOT_EMITTED),
     **dict.fromkeys(("dsx", "dsy", "dsxpp.1", "dsypp.1", "samgq", "getlod"), _DERIVATIVE),
     **dict.fromkeys(("samgp0", "samgp1", "samgp2", "samgp3"), _DERIVATIVE),
     **dict.fromkeys(("isamm", "rgetpos", "rgetinfo", "getpos"), "multisampled images are not modelled"),
