@@ -12,7 +12,7 @@ from kernels import SCALE, build, untyped
 
 import ringfence as rf
 from ringfence.drivers.amd.device import AmdDevice
-from ringfence.drivers.amd.kfd import create_queue
+from ringfence.drivers.amd.kfd import create_queue, find_gpus
 from ringfence.hardware.amd import kfd
 from ringfence.hardware.amd.chips import chip_by_name
 from ringfence.runtime.memory import CacheMode
@@ -290,6 +290,75 @@ def test_rocr_visible_devices_is_honoured(machine: Machine, monkeypatch: pytest.
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
     with pytest.raises(rf.UnsupportedDevice, match="no GPU '1' behind KFD"):
         rf.open("kfd:1", port=machine)
+
+
+UUIDS = ("GPU-5246000000000001", "GPU-52460000000000a2", "GPU-0000000000000000")
+VISIBLE: dict[str, list[int]] = {
+    "2,0": [2, 0],
+    " 1 , 0 ": [1, 0],
+    # An entry that names nothing, or a GPU that is in the list, ends it.
+    "": [],
+    ",0": [],
+    "0,,1": [0],
+    "0,x,1": [0],
+    "0,-1,1": [0],
+    "0,3,1": [0],
+    "0,0,1": [0],
+    "0;1": [],
+    "0 1": [],
+    "None": [],
+    # Numbers as C reads them.
+    "01,0x2,+0": [1, 2, 0],
+    "08": [],
+    "0x": [],
+    "1.0": [],
+    "0_1": [],
+    # UUIDs in any case, or their beginning; one that is 0 names nothing.
+    UUIDS[1]: [1],
+    f"{UUIDS[1].lower()},{UUIDS[0].upper()}": [1, 0],
+    f"{UUIDS[1]},{UUIDS[1]},0": [1],
+    f"0,{UUIDS[0]},1": [0],
+    "gpu-52460000000000A": [1],
+    "GPU-5246": [],
+    "GPU-": [],
+    "G": [],
+    UUIDS[1] + "0": [],
+    UUIDS[2]: [],
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), VISIBLE.items())
+def test_a_list_of_visible_gpus_means_what_it_does_to_rocm(
+    text: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    with Machine(("gfx1100", "gfx1101", "gfx1102")) as machine:
+        read = machine.read_text
+
+        def renumbered(path: str) -> str:
+            text = read(path)
+            for index, uuid in enumerate(UUIDS):
+                text = text.replace(
+                    f"unique_id {0x5246_0000_0000_0000 + index + 1}", f"unique_id {int(uuid[4:], 16)}"
+                )
+            return text
+
+        monkeypatch.setattr(machine, "read_text", renumbered)
+        assert [gpu.uuid for gpu in find_gpus(machine)] == list(UUIDS)
+        places = [gpu.node for gpu in find_gpus(machine)]
+        assert [places.index(gpu.node) for gpu in find_gpus(machine, text)] == expected
+        monkeypatch.setenv("ROCR_VISIBLE_DEVICES", text)
+        assert [places.index(gpu.node) for gpu in find_gpus(machine)] == expected
+
+
+def test_an_empty_list_of_gpus_hides_all(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(rf.UnsupportedDevice, match="none that this process may use"):
+        rf.open("kfd:0", port=machine, visible="")
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "")
+    with pytest.raises(rf.UnsupportedDevice, match="none that this process may use"):
+        rf.open("kfd:0", port=machine)
+    with pytest.raises(TypeError, match="visible= is text as in ROCR_VISIBLE_DEVICES, such as '0,2', not 3"):
+        rf.open("kfd:0", port=machine, visible=3)  # type: ignore[arg-type]
 
 
 def test_without_kfd_the_error_says_so() -> None:

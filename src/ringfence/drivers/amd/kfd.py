@@ -11,6 +11,7 @@ import ctypes
 import errno
 import math
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -37,6 +38,9 @@ from ringfence.runtime.memory import CacheMode, Mapping, Memory
 from ringfence.runtime.timeline import Fence
 
 VISIBLE_DEVICES = "ROCR_VISIBLE_DEVICES"
+UUID_PREFIX = "GPU-"
+_INDEX = re.compile(r"([+-]?)(?:0X([0-9A-F]+)|(0[0-7]*)|([1-9][0-9]*))")
+"""What C's strtol takes with base 0, in capitals: sign, then hexadecimal, octal or decimal digits."""
 RING_BYTES = 256 << 10
 PACKET_DWORDS = 4  # of the INDIRECT_BUFFER packet, the only one in the ring
 POINTER_BYTES = 4096
@@ -83,7 +87,7 @@ class Gpu:
     @property
     def uuid(self) -> str:
         """The name that ROCR_VISIBLE_DEVICES knows it by: stable, the board's serial number."""
-        return f"GPU-{self.properties.unique_id or 0:016x}"
+        return f"{UUID_PREFIX}{self.properties.unique_id or 0:016x}"
 
     def __str__(self) -> str:
         return f"{self.properties.arch} at {self.properties.pci_address} ({self.uuid}, gpu_id {self.gpu_id})"
@@ -92,17 +96,21 @@ class Gpu:
 def find_gpus(port: Port, visible: str | None = None) -> list[Gpu]:
     """Return the GPUs of the system that this process may use, in KFD's order.
 
-    ``visible`` is a list as ROCR_VISIBLE_DEVICES has it (taken from the environment if ``None``): indices or
-    UUIDs, separated by commas. As in ROCm's runtime, what follows an entry that names no GPU is ignored.
-    :class:`PortError` if there is no KFD.
+    ``visible`` is a list as ROCR_VISIBLE_DEVICES has it (taken from the environment if ``None``), separated
+    by commas: indices (decimal, octal with a leading 0, hexadecimal with 0x) and UUIDs, of which the
+    beginning is enough if it fits one GPU only. As in ROCm's runtime (RvdFilter in amd_filter_device.cpp),
+    the list ends before an entry that names no GPU, or one that an earlier entry named; an empty list hides
+    all GPUs. :class:`PortError` if there is no KFD.
     """
+    if not isinstance(visible, str | None):
+        raise TypeError(f"visible= is text as in {VISIBLE_DEVICES}, such as '0,2', not {visible!r}")
     found: list[Gpu] = []
     for name in sorted(port.list_directory(topology.NODES_ROOT), key=int):
         gpu = _read_node(port, int(name), len(found))
         if gpu is not None:
             found.append(gpu)
     wanted = os.environ.get(VISIBLE_DEVICES) if visible is None else visible
-    return found if not wanted else _visible(found, wanted)
+    return found if wanted is None else _visible(found, wanted)
 
 
 def _read_node(port: Port, node: int, index: int) -> Gpu | None:
@@ -128,16 +136,28 @@ def _read_node(port: Port, node: int, index: int) -> Gpu | None:
 def _visible(found: list[Gpu], wanted: str) -> list[Gpu]:
     chosen: list[Gpu] = []
     for entry in wanted.split(","):
-        name = entry.strip()
-        match = [gpu for gpu in found if name in (str(gpu.index), gpu.uuid)]
-        if not match:
+        gpu = _named(found, entry.strip().upper())
+        if gpu is None or gpu in chosen:
             break
-        if match[0] not in chosen:
-            chosen.append(match[0])
+        chosen.append(gpu)
     return [
         Gpu(index, gpu.node, gpu.gpu_id, gpu.properties, gpu.vram_bytes, gpu.visible_bytes)
         for index, gpu in enumerate(chosen)
     ]
+
+
+def _named(found: list[Gpu], entry: str) -> Gpu | None:
+    """Return the GPU that an entry of ROCR_VISIBLE_DEVICES, in capitals, names for ROCm's runtime."""
+    if entry.startswith(UUID_PREFIX):
+        known = [gpu for gpu in found if gpu.properties.unique_id]
+        match = [gpu for gpu in known if gpu.uuid.upper().startswith(entry)]
+        return match[0] if len(match) == 1 and entry != UUID_PREFIX else None
+    number = _INDEX.fullmatch(entry)
+    if number is None:
+        return None
+    sign, *digits = number.groups()
+    index = next(int(sign + text, base) for text, base in zip(digits, (16, 8, 10), strict=True) if text)
+    return found[index] if 0 <= index < len(found) else None
 
 
 def choose_gpu(gpus: Sequence[Gpu], name: str) -> Gpu:
@@ -145,7 +165,7 @@ def choose_gpu(gpus: Sequence[Gpu], name: str) -> Gpu:
     for gpu in gpus:
         if name in (str(gpu.index), gpu.uuid, gpu.properties.pci_address):
             return gpu
-    known = "; ".join(f"{gpu.index}: {gpu}" for gpu in gpus) or "none"
+    known = "; ".join(f"{gpu.index}: {gpu}" for gpu in gpus) or "none that this process may use"
     raise UnsupportedDevice(f"there is no GPU {name!r} behind KFD; there are: {known}")
 
 
