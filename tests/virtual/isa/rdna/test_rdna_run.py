@@ -14,6 +14,7 @@ from ringfence.hardware.amd.code_object import load_code_object
 from ringfence.virtual import run_amdgpu
 from ringfence.virtual.isa.rdna.arguments import argument_block
 from ringfence.virtual.isa.rdna.executor import Executor
+from ringfence.virtual.isa.rdna.run import RSRC2
 from ringfence.virtual.memory import AddressSpace
 from virtual.isa.rdna.harness import code
 from virtual.isa.rdna.launch import launch
@@ -168,6 +169,7 @@ def test_a_damaged_code_object_is_refused(amd: Executor) -> None:
         ({"groups": (1, -1, 1)}, "groups"),
         ({"wave": 16}, "32 or 64 lanes, not 16"),
         ({"user_data": (1, 2, 3)}, "has room for 2"),
+        ({"rsrc2": RSRC2 | 129 << 15}, "local memory of a work-group is 66048"),
         ({"memory": "device"}, "not 'device'"),
         ({"memory": {DATA: np.zeros((4, 4), np.uint32).T}}, "not contiguous"),
     ],
@@ -175,6 +177,83 @@ def test_a_damaged_code_object_is_refused(amd: Executor) -> None:
 def test_launches_that_cannot_be_are_refused(amd: Executor, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         go(code(STORE), **{"memory": {}, "executor": amd, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory": None}, "not NoneType"),
+        ({"memory": [1]}, "not list"),
+        ({"memory": {DATA: [1, 2]}}, "at GPU address 0x20000000 is no array, but list"),
+        ({"memory": {"a": np.zeros(4)}}, "an address of memory is a whole number, not 'a'"),
+        ({"memory": {-8: np.zeros(4)}}, "an address of memory is -8"),
+        ({"memory": {DATA: np.zeros(0)}}, "cannot map 0 bytes"),
+        ({"memory": {DATA: np.zeros(4), DATA + 8: np.zeros(4)}}, "overlaps"),
+        ({"groups": (1 << 32, 1, 1)}, "groups is 4294967296"),
+        ({"groups": (1 << 31, 1, 1)}, "at most 4294967295 work-items in each dimension"),
+        ({"groups": (-1, 1, 1)}, "groups is -1"),
+        ({"groups": (1, 1)}, "three dimensions"),
+        ({"groups": 1}, "groups is a tuple of whole numbers, not 1"),
+        ({"groups": (1.5, 1, 1)}, "groups is a whole number, not 1.5"),
+        ({"local": (32, 1)}, "three dimensions"),
+        ({"kernarg_address": -1}, "kernarg_address is -1"),
+        ({"kernarg_address": 1 << 64}, "kernarg_address is 18446744073709551616"),
+        ({"scratch_bytes": -1}, "scratch_bytes is -1"),
+        ({"scratch_bytes": 131069}, "scratch_bytes is 131069; 0 to 0x1fffc"),
+        ({"lds_bytes": -5}, "lds_bytes is -5"),
+        ({"lds_bytes": 70000}, "lds_bytes is 70000; 0 to 0x10000"),
+        ({"rsrc1": 1 << 40}, "rsrc1 is"),
+        ({"rsrc2": -1}, "rsrc2 is -1"),
+        ({"user_data": (-1,)}, "user_data is -1"),
+    ],
+)
+def test_launches_that_cannot_be_are_refused_by_name(
+    amd: Executor, changes: dict[str, Any], message: str
+) -> None:
+    for program in (code(STORE), compile_opencl(ADD)):
+        with pytest.raises(LaunchError, match=message):
+            go(program, **{"memory": {}, "executor": amd, **changes})
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (b"", "0 bytes of machine code"),
+        (b"\0\1", "2 bytes of machine code; it is a multiple of 4"),
+        (bytearray(6), "6 bytes of machine code"),
+        ((ARGUMENTS, 10), "10 bytes of machine code"),
+        ((ARGUMENTS,), "given as"),
+        ((-4, 4), "address and size of code is -4"),
+        ("text", "not str"),
+        (None, "not NoneType"),
+    ],
+)
+def test_what_is_no_code_is_refused(amd: Executor, program: Any, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        go(program, memory={}, executor=amd)
+
+
+def first_arguments(arrays: dict[int, Any]) -> dict[int, Any]:
+    """Return memory for the kernel "first", whose block has its hidden arguments too."""
+    metadata = load_code_object(compile_opencl(KERNELS)).kernel("first").metadata
+    assert metadata is not None
+    block = argument_block(metadata, (arrays[ARGUMENTS].tobytes(),), (1, 1, 1), (32, 1, 1))
+    return {**arrays, ARGUMENTS: block}
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_code_and_code_objects_are_any_bytes(amd: Executor, kind: Any) -> None:
+    arrays, out = memory()
+    go(kind(code(STORE)), memory=arrays, executor=amd)
+    assert out.tolist() == list(range(32))
+    go(kind(compile_opencl(KERNELS)), kernel="first", memory=first_arguments(arrays), executor=amd)
+    assert (out == 1).all()
+
+
+def test_a_launch_without_groups_runs_nothing(amd: Executor) -> None:
+    arrays, out = memory()
+    go(code(STORE), memory=arrays, executor=amd, groups=(1, 0, 1))
+    assert not out.any()
 
 
 def test_the_package_exports_it_lazily() -> None:

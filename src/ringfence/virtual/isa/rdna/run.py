@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringfence.errors import GpuFault, GpuHang, LaunchError, UnsupportedDevice
+from ringfence.hardware.amd.chips import SCRATCH_UNIT, Generation
 from ringfence.hardware.amd.code_object import PAGE, CodeObject, Kernel, load_code_object
 from ringfence.virtual.isa.jit import Statistics
 from ringfence.virtual.isa.rdna.dispatch import Dispatch
@@ -28,12 +30,20 @@ CODE_ADDRESS = 0x7E00_0000_0000
 PACKET_ADDRESS = 0x7DFF_FFFF_0000
 DYNAMIC_STACK = 16384
 """Private memory of a work-item whose code calls functions that the compiler could not follow."""
+MAX_GRID = (1 << 32) - 1
+"""Work-items of a launch in each dimension, as a dispatch packet counts them."""
+MAX_LDS_BYTES = 64 << 10
+"""Local memory of a work-group."""
+MAX_SCRATCH_BYTES = 0x7FFF * SCRATCH_UNIT[Generation.GFX11] // 64
+"""Private memory of a work-item: what TMPRING_SIZE.WAVESIZE can say."""
+_INSTRUCTION = 4  # bytes; every instruction is a multiple of it
+_WORD, _ADDRESS = (1 << 32) - 1, (1 << 64) - 1
 _ELF = b"\x7fELF"
 _PACKET = struct.Struct("<HHHHHHIIIIIQQQQ")  # hsa_kernel_dispatch_packet_t
 
 
 def run_amdgpu(
-    code: bytes | tuple[int, int],
+    code: bytes | bytearray | memoryview | tuple[int, int],
     arch: str,
     *,
     groups: tuple[int, int, int],
@@ -54,7 +64,8 @@ def run_amdgpu(
 
     ``code`` is a code object (of which ``kernel`` runs, or the only one), bare machine code, or the host
     address and size of bare code. ``kernarg_address`` is the GPU address of the arguments, hidden ones
-    included. ``groups`` counts work-groups, ``local`` work-items of a group.
+    included. ``groups`` counts work-groups, ``local`` work-items of a group; if one of ``groups`` is 0,
+    nothing runs.
 
     A code object's descriptor says the rest; for bare code, or to overrule it: ``rsrc1`` and ``rsrc2`` are
     COMPUTE_PGM_RSRC1 and 2 (rounding and denormals; user registers, group ids, local memory in units of 512
@@ -73,23 +84,26 @@ def run_amdgpu(
     if arch not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedDevice(f"run_amdgpu was asked for {arch!r}; it executes {known}")
-    loader = _Loader(_space(memory))
-    launch = _Launch(groups, local, kernarg_address)
+    program = _code(code)
+    launch = _Launch.of(groups, local, kernarg_address)
     changes: dict[str, Any] = {
-        "rsrc1": rsrc1,
-        "rsrc2": rsrc2,
-        "wave": wave,
-        "scratch_bytes": scratch_bytes,
-        "lds_bytes": lds_bytes,
-        "user_data": user_data,
+        "rsrc1": _optional("rsrc1", rsrc1, _WORD),
+        "rsrc2": _optional("rsrc2", rsrc2, _WORD),
+        "wave": _optional("wave", wave, _WORD),
+        "scratch_bytes": _optional("scratch_bytes", scratch_bytes, MAX_SCRATCH_BYTES),
+        "lds_bytes": _optional("lds_bytes", lds_bytes, MAX_LDS_BYTES),
+        "user_data": None if user_data is None else _numbers("user_data", user_data, _WORD),
     }
+    loader = _Loader(_space(memory))
     runner = executor or Executor(strict=strict)
     try:
-        if isinstance(code, bytes) and code[:4] == _ELF:
-            dispatch = _from_object(_parsed(code), kernel, arch, launch, loader)
+        if isinstance(program, bytes) and program[:4] == _ELF:
+            dispatch = _from_object(_parsed(program), kernel, arch, launch, loader)
         else:
-            dispatch = _from_code(code, launch, loader)
+            dispatch = _from_code(program, launch, loader)
         dispatch = replace(dispatch, **{name: value for name, value in changes.items() if value is not None})
+        _number("local memory of a work-group", dispatch.shared_bytes, MAX_LDS_BYTES)
+        _number("private memory of a work-item", dispatch.scratch_bytes, MAX_SCRATCH_BYTES)
         report = runner.run(dispatch, loader.space)
     finally:
         loader.unload()
@@ -98,6 +112,56 @@ def run_amdgpu(
     if report is not None:
         raise (GpuHang if report.kind == "hang" else GpuFault)("AMD GPU program failed", report)
     return runner.statistics
+
+
+# ----- what a launch is given ---------------------------------------------------------------------
+
+
+def _number(name: str, value: Any, most: int) -> int:
+    """Return a whole number from 0 to ``most``; :class:`LaunchError` if it is none."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise LaunchError(f"run_amdgpu: {name} is a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not 0 <= number <= most:
+        raise LaunchError(f"run_amdgpu: {name} is {value!r}; 0 to {most:#x} are possible")
+    return number
+
+
+def _optional(name: str, value: Any, most: int) -> int | None:
+    return None if value is None else _number(name, value, most)
+
+
+def _numbers(name: str, values: Any, most: int) -> tuple[int, ...]:
+    try:
+        given = tuple(values)
+    except TypeError:
+        raise LaunchError(f"run_amdgpu: {name} is a tuple of whole numbers, not {values!r}") from None
+    return tuple(_number(name, value, most) for value in given)
+
+
+def _code(code: Any) -> bytes | tuple[int, int]:
+    """Return the bytes of a code object or of bare code, or where the latter is and its size."""
+    if isinstance(code, tuple):
+        place = _numbers("the address and size of code", code, _ADDRESS)
+        if len(place) != 2:
+            raise LaunchError(f"run_amdgpu: code in memory is given as (address, size), not {code!r}")
+        _check_size(place[1])
+        return place[0], place[1]
+    if not isinstance(code, bytes | bytearray | memoryview):
+        raise LaunchError(f"run_amdgpu: code is bytes or (address, size), not {type(code).__name__}")
+    data = bytes(code)
+    if data[:4] != _ELF:
+        _check_size(len(data))
+    return data
+
+
+def _check_size(nbytes: int) -> None:
+    if not nbytes or nbytes % _INSTRUCTION:
+        raise LaunchError(
+            f"run_amdgpu: {nbytes} bytes of machine code; it is a multiple of {_INSTRUCTION} bytes, and not "
+            "empty"
+        )
 
 
 @lru_cache(maxsize=16)
@@ -111,6 +175,22 @@ class _Launch:
     groups: tuple[int, int, int]
     local: tuple[int, int, int]
     kernarg_address: int
+
+    @classmethod
+    def of(cls, groups: Any, local: Any, kernarg_address: Any) -> _Launch:
+        """Return a launch whose numbers can be; what a group can be at most is for :class:`Dispatch`."""
+        counts = _numbers("groups", groups, MAX_GRID)
+        sizes = _numbers("local", local, MAX_GRID)
+        if len(counts) != 3 or len(sizes) != 3:
+            raise LaunchError(f"run_amdgpu: groups={groups!r}, local={local!r}: both have three dimensions")
+        if any(count * size > MAX_GRID for count, size in zip(counts, sizes, strict=True)):
+            raise LaunchError(
+                f"run_amdgpu: {counts} groups of {sizes} work-items: a launch has at most {MAX_GRID} "
+                "work-items in each dimension"
+            )
+        x, y, z = counts
+        address = _number("kernarg_address", kernarg_address, _ADDRESS)
+        return cls((x, y, z), (sizes[0], sizes[1], sizes[2]), address)
 
     @property
     def kernarg(self) -> tuple[int, int]:
@@ -249,10 +329,23 @@ def _space(memory: Mapping[int, npt.NDArray[Any]] | AddressSpace | str) -> Memor
         if memory != HOST:
             raise LaunchError(f"memory is a mapping, an AddressSpace or 'host', not {memory!r}")
         return HOST
+    if not isinstance(memory, Mapping):
+        kind = type(memory).__name__
+        raise LaunchError(f"run_amdgpu: memory is a mapping, an AddressSpace or 'host', not {kind}")
     space = AddressSpace()
     for address, array in memory.items():
-        if not array.flags.c_contiguous:
-            raise LaunchError(f"the array at GPU address {address:#x} is not contiguous")
-        host = int(np.asarray(array).ctypes.data)
-        space.map(address, array.nbytes, host, writable=array.flags.writeable, label=f"array at {address:#x}")
+        _map(space, _number("an address of memory", address, _ADDRESS), array)
     return space
+
+
+def _map(space: AddressSpace, address: int, array: Any) -> None:
+    label = f"array at {address:#x}"
+    if not isinstance(array, np.ndarray):
+        kind = type(array).__name__
+        raise LaunchError(f"run_amdgpu: what memory has at GPU address {address:#x} is no array, but {kind}")
+    if not array.flags.c_contiguous:
+        raise LaunchError(f"the array at GPU address {address:#x} is not contiguous")
+    try:
+        space.map(address, array.nbytes, array.ctypes.data, writable=array.flags.writeable, label=label)
+    except ValueError as error:
+        raise LaunchError(f"run_amdgpu: {error}") from None
