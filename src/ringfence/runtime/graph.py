@@ -196,11 +196,18 @@ class BoundGraph:
         :class:`LaunchError` for a value that does not fit, or a buffer that shares bytes with others of the
         graph in a way that no barrier was captured for; :class:`DeviceLost`, :class:`PortError`.
         """
-        given = scalars if not inputs else {**inputs, **scalars} if scalars else inputs
+        given = scalars if not inputs else self._merge(inputs, scalars) if scalars else inputs
         job = self.stream.submit_with(given, label)
         if self._timestamps:
             self._timed.add(job)
         return job
+
+    def _merge(self, inputs: Mapping[str, Any], scalars: Mapping[str, Any]) -> Mapping[str, Any]:
+        twice = sorted(inputs.keys() & scalars.keys())
+        if twice:
+            names = ", ".join(map(repr, twice))
+            raise LaunchError(f"graph {self.label!r}: {names} given twice, in inputs= and as a keyword")
+        return {**inputs, **scalars}
 
     def node_seconds(self, submission: Submission) -> tuple[float, ...]:
         """Return how long each node of a replay took, which must be complete: a wait makes sure of that.

@@ -32,6 +32,7 @@ SIGNAL = struct.Struct(
     "<QI"
 )  # address and 32-bit value, as signals and waits hold them in consecutive dwords
 _WIDTHS = (1, 2, 4, 8)
+RESERVED_NAMES = ("label", "inputs", "self")  # what submit() and replay() already take
 UNSHARED = 2
 """``sys.getrefcount`` of what only an instance refers to, besides the call: nobody is left to ask such a
 submission for its times."""
@@ -51,9 +52,11 @@ class Parameter:
     default: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.isidentifier() or self.name == "label":
+        name = self.name
+        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED_NAMES:
+            reserved = ", ".join(map(repr, RESERVED_NAMES))
             raise LaunchError(
-                f"parameter {self.name!r}: the name must be a Python identifier other than 'label'"
+                f"parameter {name!r}: the name must be a Python identifier other than {reserved}"
             )
 
 

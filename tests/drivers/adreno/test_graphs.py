@@ -272,6 +272,16 @@ def test_unknown_and_ill_fitting_inputs_are_refused(kgsl: FakeKgsl, device: rf.D
     bound.replay(a=1.0).wait()
 
 
+def test_a_value_is_given_once(kgsl: FakeKgsl, device: rf.Device) -> None:
+    (x,) = floats(device, 1)
+    graph, _ = chain(device, rf.Parameter("x", x), rf.Parameter("a", 1.0))
+    bound = graph.bind()
+    with pytest.raises(rf.LaunchError, match="graph 'chain': 'a' given twice"):
+        bound.replay({"x": x, "a": 2.0}, a=3.0)
+    assert kgsl.queued == 0
+    bound.replay({"x": x}, a=3.0).wait()
+
+
 def test_a_parameter_has_one_default(device: rf.Device) -> None:
     kernel, (x, y, z) = device.load(program()), floats(device, 3)
     with device.capture() as graph:

@@ -340,7 +340,7 @@ def test_parameters_are_checked_like_arguments(kgsl: FakeKgsl, device: rf.Device
     assert kgsl.queued == 0
 
 
-@pytest.mark.parametrize("name", ["label", "", "a b", "1st"])
+@pytest.mark.parametrize("name", ["label", "inputs", "self", "", "a b", "1st"])
 def test_a_parameter_has_a_name_that_submit_can_take(name: str) -> None:
     with pytest.raises(rf.LaunchError, match="must be a Python identifier"):
         rf.Parameter(name)
