@@ -227,6 +227,7 @@ class Stream:
         self._driver = driver
         self.label = label
         self.operations: list[Operation] = []
+        self._slots = 0  # time stamps that were recorded: looking for them each time would be quadratic
 
     def dispatch(
         self,
@@ -261,12 +262,12 @@ class Stream:
 
     def timestamp(self, slot: int) -> Stream:
         """Record the GPU's clock in ``slot`` (0, 1, ...) of each submission's ``timestamps``."""
-        used = {op.slot for op in self.operations if isinstance(op, TimeStamp)}
-        if slot != len(used):
+        if slot != self._slots:
             raise LaunchError(
-                f"stream {self.label!r}: time stamp slot {slot}; the next free one is {len(used)}"
+                f"stream {self.label!r}: time stamp slot {slot}; the next free one is {self._slots}"
             )
         self.operations.append(TimeStamp(slot))
+        self._slots += 1
         return self
 
     def wait(self, target: Point | Timeline) -> Stream:

@@ -91,6 +91,16 @@ def test_time_stamps_are_numbered_from_zero(kgsl: FakeKgsl, device: rf.Device) -
 # ----- binding ------------------------------------------------------------------------------------
 
 
+def test_a_time_stamp_is_recorded_without_a_look_at_what_was_recorded_before(device: rf.Device) -> None:
+    class Unread(list[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("a look at all operations for each time stamp is quadratic")
+
+    stream = device.record()
+    stream.operations = Unread()
+    assert len(stream.timestamp(0).barrier().timestamp(1).operations) == 3
+
+
 def test_submitting_makes_no_allocation_and_one_ioctl(kgsl: FakeKgsl, device: rf.Device) -> None:
     kernel, (x, y) = device.load(program()), floats(device, 2)
     stream = device.record()
