@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help=f"few frames of {', '.join(QUICK_MODELS)}")
     parser.add_argument("--targets", nargs="+", choices=tuple(STORAGE), help="only these; default: all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as a list")
-    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), metavar="NAME", help="only these models")
+    parser.add_argument(
+        "--models", nargs="+", choices=tuple(MODELS), metavar="NAME", help="only these models"
+    )
     parser.add_argument("--frames", type=int, help=f"frames per model (default {FRAMES})")
     parser.add_argument(
         "--packages", type=Path, default=ROOT / "out" / "benchmarks", help="where packages are kept"
