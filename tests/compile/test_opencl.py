@@ -376,6 +376,9 @@ EXPRESSION_ROWS = (
         "dot(cross((float3)(x, y, 1), (float3)(y, 1, x)), (float3)(1, 2, 3))",
     ),
     ("unit", ("float", "float", "float"), "length(normalize((float2)(x, y)))"),
+    *((f"length_of_{t}", (t, t, t), f"length(({t}2)(x, y))") for t in ("half", "float", "double")),
+    *((f"unit_of_{t}", (t, t, t), f"normalize(({t}3)(0, x, y)).y") for t in ("half", "float", "double")),
+    ("far", ("float", "float", "float"), "distance((float4)(x), (float4)(y))"),
     ("smooth", ("float", "float"), "smoothstep(-1.0f, 3.0f, (float4)x).s3"),
     ("shuffled", ("int", "int"), "((int4)(x, 1, 2, 3)).wzyx.s3"),
     ("loaded", ("float", "float"), "vload3(0, (float *)&(float4){x, x + 1, x + 2, 0}).s2"),
@@ -590,6 +593,42 @@ class TestOthers:
         assert self.one(host, "cross_dot", 2.0, 5.0) == expected
         assert self.one(host, "unit", 3.0, 4.0) == 1
         assert self.one(host, "smooth", 1.0) == 0.5
+
+    @pytest.mark.parametrize(
+        ("type_", "large", "small"),
+        [("half", 300.0, 2.0**-24), ("float", 1e30, 1e-44), ("double", 1e300, 1e-323)],
+    )
+    def test_squares_neither_overflow_nor_vanish(
+        self, host: HostLibrary, type_: str, large: float, small: float
+    ) -> None:
+        dtype = DTYPES[type_]
+        unit = pytest.approx(math.sqrt(0.5), rel=float(np.finfo(dtype).eps))
+        for x in map(dtype, (large, small)):
+            length = dtype(np.hypot(np.longdouble(x), np.longdouble(x)))
+            assert self.one(host, f"length_of_{type_}", x, x) == length
+            assert self.one(host, f"unit_of_{type_}", x, x) == unit
+            assert self.one(host, f"unit_of_{type_}", x, 0.0) == 1
+        assert self.one(host, "far", 1e30, -1e30) == np.float32(4e30)
+
+    @pytest.mark.parametrize("type_", ["half", "float", "double"])
+    def test_lengths_are_rounded_as_documented(self, host: HostLibrary, type_: str) -> None:
+        dtype = DTYPES[type_]
+        info = np.finfo(dtype)
+        rng = np.random.default_rng(2)
+        x = np.ldexp(rng.uniform(0.5, 1, 4000), rng.integers(info.minexp, info.maxexp, 4000)).astype(dtype)
+        y = (x * rng.uniform(-1, 1, 4000)).astype(dtype)
+        exact = np.hypot(x.astype(np.longdouble), y.astype(np.longdouble))
+        found = apply(host, f"length_of_{type_}", type_, x, y, types=(type_, type_))
+        fits = exact < info.max
+        error = (np.abs(found - exact) / np.spacing(exact.astype(dtype)))[fits]
+        assert np.max(error) < (2.5 if type_ == "double" else 0.501)
+
+    @pytest.mark.parametrize("type_", ["half", "float", "double"])
+    def test_infinite_components_decide_the_direction(self, host: HostLibrary, type_: str) -> None:
+        pairs = [(math.inf, 1.0), (-math.inf, math.inf), (-7.0, math.inf), (math.inf, math.nan), (0.0, 0.0)]
+        found = [self.one(host, f"unit_of_{type_}", x, y) for x, y in pairs]
+        expected = [1, -math.sqrt(0.5), 0, math.nan, 0]
+        assert np.allclose(found, expected, rtol=float(np.finfo(DTYPES[type_]).eps), atol=0, equal_nan=True)
 
     def test_vectors(self, host: HostLibrary) -> None:
         assert self.one(host, "shuffled", 7) == 7

@@ -664,26 +664,73 @@ RF_MIXES_ALL(half)
 RF_MIXES_ALL(float)
 RF_MIXES_ALL(double)
 
-// Geometry, for up to four components
+// Geometry, for up to four components. The squares of half are summed in float and those of float in double, where
+// they neither overflow nor vanish; double is first multiplied by a power of two. The fast_ forms do without.
 
-#define RF_GEOMETRY(V, T) \
-  RF T length(V x) { return sqrt(dot(x, x)); } \
-  RF T fast_length(V x) { return length(x); } \
-  RF T distance(V x, V y) { return length(x - y); } \
-  RF T fast_distance(V x, V y) { return length(x - y); } \
-  RF V normalize(V x) { T n = length(x); return n == (T)0 ? x : x / n; } \
-  RF V fast_normalize(V x) { return normalize(x); }
-#define RF_GEOMETRIES(T) \
+#define RF_PRODUCTS(T) \
   RF T dot(T x, T y) { return x * y; } \
   RF T dot(T##2 x, T##2 y) { return fma(x.s1, y.s1, x.s0 * y.s0); } \
   RF T dot(T##3 x, T##3 y) { return fma(x.s2, y.s2, dot(x.s01, y.s01)); } \
   RF T dot(T##4 x, T##4 y) { return fma(x.s3, y.s3, dot(x.s012, y.s012)); } \
   RF T##3 cross(T##3 x, T##3 y) { return x.s120 * y.s201 - x.s201 * y.s120; } \
-  RF T##4 cross(T##4 x, T##4 y) { return (T##4)(cross(x.s012, y.s012), (T)0); } \
-  RF_GEOMETRY(T, T) RF_GEOMETRY(T##2, T) RF_GEOMETRY(T##3, T) RF_GEOMETRY(T##4, T)
-RF_GEOMETRIES(half)
-RF_GEOMETRIES(float)
-RF_GEOMETRIES(double)
+  RF T##4 cross(T##4 x, T##4 y) { return (T##4)(cross(x.s012, y.s012), (T)0); }
+RF_PRODUCTS(half)
+RF_PRODUCTS(float)
+RF_PRODUCTS(double)
+
+RF double rf_largest(double2 x) { return fmax(fabs(x.s0), fabs(x.s1)); }
+RF double rf_largest(double3 x) { return fmax(rf_largest(x.s01), fabs(x.s2)); }
+RF double rf_largest(double4 x) { return fmax(rf_largest(x.lo), rf_largest(x.hi)); }
+
+// What has the same direction: beside an infinite component, finite ones are zero.
+#define RF_DIRECTION(V) \
+  RF V rf_direction(V x) { return isinf(x) ? copysign((V)1, x) : isinf(dot(x, x)) ? x * 0 : x; }
+RF_DIRECTION(float2) RF_DIRECTION(float3) RF_DIRECTION(float4)
+RF_DIRECTION(double2) RF_DIRECTION(double3) RF_DIRECTION(double4)
+
+#define RF_GEOMETRY(V, T) \
+  RF T distance(V x, V y) { return length(x - y); } \
+  RF T fast_length(V x) { return sqrt(dot(x, x)); } \
+  RF T fast_distance(V x, V y) { return fast_length(x - y); } \
+  RF V fast_normalize(V x) { T n = fast_length(x); return n == (T)0 ? x : x / n; }
+#define RF_GEOMETRY_SCALAR(T) \
+  RF T length(T x) { return fabs(x); } \
+  RF T normalize(T x) { return x == (T)0 || x != x ? x : copysign((T)1, x); } \
+  RF_GEOMETRY(T, T)
+#define RF_GEOMETRY_WIDE(V, T, W, S) \
+  RF T length(V x) { W w = __builtin_convertvector(x, W); return (T)sqrt(dot(w, w)); } \
+  RF V normalize(V x) { \
+    W w = rf_direction(__builtin_convertvector(x, W)); \
+    S square = dot(w, w); \
+    return square == 0 ? x : __builtin_convertvector(w * (1 / sqrt(square)), V); \
+  } \
+  RF_GEOMETRY(V, T)
+#define RF_GEOMETRY_SCALED(V) \
+  RF double length(V x) { \
+    double largest = rf_largest(x); \
+    int large = largest > 0x1p500, small = largest < 0x1p-400; \
+    x *= large ? 0x1p-600 : small ? 0x1p600 : 1; \
+    return sqrt(dot(x, x)) * (large ? 0x1p600 : small ? 0x1p-600 : 1); \
+  } \
+  RF V normalize(V x) { \
+    double largest = rf_largest(x); \
+    V w = rf_direction(x * (largest > 0x1p500 ? 0x1p-600 : largest < 0x1p-400 ? 0x1p600 : 1)); \
+    double square = dot(w, w); \
+    return square == 0 ? x : w / sqrt(square); \
+  } \
+  RF_GEOMETRY(V, double)
+RF_GEOMETRY_SCALAR(half)
+RF_GEOMETRY_SCALAR(float)
+RF_GEOMETRY_SCALAR(double)
+RF_GEOMETRY_WIDE(half2, half, float2, float)
+RF_GEOMETRY_WIDE(half3, half, float3, float)
+RF_GEOMETRY_WIDE(half4, half, float4, float)
+RF_GEOMETRY_WIDE(float2, float, double2, double)
+RF_GEOMETRY_WIDE(float3, float, double3, double)
+RF_GEOMETRY_WIDE(float4, float, double4, double)
+RF_GEOMETRY_SCALED(double2)
+RF_GEOMETRY_SCALED(double3)
+RF_GEOMETRY_SCALED(double4)
 
 // Mathematical functions, evaluated in double. rf_ functions are the cores. A number that is split into a sum
 // of two has the smaller part in a second variable.
