@@ -317,6 +317,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
         for name in FLOAT_FUNCTIONS:
             expression = "pow(fabs(x), y)" if name == "pow" else None
             source += element_wise(name, type_, *([type_] * (2 if name in TWO else 1)), expression=expression)
+    source += element_wise("tanpi", "double", "double")
     source += "".join(element_wise(*row) for row in INTEGER_ROWS)
     source += "".join(
         element_wise(name, *types, expression=expression) for name, types, expression in EXPRESSION_ROWS
@@ -442,6 +443,9 @@ class TestMathematics:
             ("sin", [np.inf, -0.0, np.nan, 0.0], [np.nan, -0.0, np.nan, 0]),
             ("atan", [np.inf, -np.inf, -0.0, np.nan], [np.pi / 2, -np.pi / 2, -0.0, np.nan]),
             ("tanh", [np.inf, -np.inf, -0.0, np.nan], [1, -1, -0.0, np.nan]),
+            ("tanpi", [0.5, 1.5, -0.5, -1.5], [np.inf, -np.inf, -np.inf, np.inf]),
+            ("tanpi", [1.0, 2.0, -1.0, -2.0, 3.0, -0.0], [-0.0, 0.0, 0.0, -0.0, -0.0, -0.0]),
+            ("tanpi", [0.25, 0.75, -0.25, np.inf], [1, -1, -1, np.nan]),
             ("cbrt", [-8.0, np.inf, -0.0, 27.0], [-2, np.inf, -0.0, 3]),
             ("acos", [2.0, 1.0, -1.0, np.nan], [np.nan, 0, np.pi, np.nan]),
             ("erf", [np.inf, -np.inf, -0.0, np.nan], [1, -1, -0.0, np.nan]),

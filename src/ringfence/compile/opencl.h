@@ -1018,7 +1018,11 @@ RF_CORE double rf_cospi(double x) {
   rf_sincospi(x, &c);
   return c == 0 ? 0.0 : c;
 }
-RF_CORE double rf_tanpi(double x) { double c, s = rf_sincospi(x, &c); return s / c; }
+RF_CORE double rf_tanpi(double x) {
+  double c, s = rf_sincospi(x, &c);
+  if (s == 0) return copysign(0.0, c < 0 ? -x : x);
+  return s / (c == 0 ? 0.0 : c);
+}
 
 // atan(t + low) for 0 <= t <= 1: the nearest of 0, 1/2 and 1 is taken away with the addition theorem.
 RF_CORE double rf_atan_unit(double t, double t_low) {
