@@ -295,6 +295,7 @@ FLOAT_FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[float, float]]] = {
     "atanh": (np.arctanh, (-1, 1)),
     "cbrt": (np.cbrt, (-1e6, 1e6)),
     "sqrt": (np.sqrt, (0, 1e6)),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), (0, 1e6)),
     "erf": (np.vectorize(math.erf), (-4, 4)),
     "erfc": (np.vectorize(math.erfc), (-4, 9)),
     "atan2": (np.arctan2, (-1e3, 1e3)),
@@ -317,7 +318,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
         for name in FLOAT_FUNCTIONS:
             expression = "pow(fabs(x), y)" if name == "pow" else None
             source += element_wise(name, type_, *([type_] * (2 if name in TWO else 1)), expression=expression)
-    source += element_wise("tanpi", "double", "double")
+    source += element_wise("tanpi", "double", "double") + element_wise("rsqrt", "half", "half")
     source += "".join(element_wise(*row) for row in INTEGER_ROWS)
     source += "".join(
         element_wise(name, *types, expression=expression) for name, types, expression in EXPRESSION_ROWS
@@ -459,6 +460,11 @@ class TestMathematics:
         found = apply(host, name, "double", np.array(arguments), types=("double",))
         assert np.array_equal(found, expected, equal_nan=True)
         assert np.array_equal(np.signbit(found), np.signbit(expected)) or np.isnan(expected).any()
+
+    def test_rsqrt_of_every_half_is_rounded_correctly(self, host: HostLibrary) -> None:
+        x = np.arange(1, 0x7C00, dtype=np.uint16).view(np.float16)
+        found = apply(host, "rsqrt", "half", x, types=("half",))
+        assert np.array_equal(found, (1 / np.sqrt(x.astype(np.longdouble))).astype(np.float16))
 
     def test_denormals_are_kept(self, host: HostLibrary) -> None:
         x = np.float32([1e-40, -3e-45])

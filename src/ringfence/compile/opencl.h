@@ -644,7 +644,6 @@ RF_CLAMPS(ulong) RF_CLAMPS(half) RF_CLAMPS(float) RF_CLAMPS(double)
   RF T fdim(T x, T y) { return x != x ? x : y != y ? y : x > y ? x - y : (T)0; } \
   RF T maxmag(T x, T y) { T a = fabs(x), b = fabs(y); return a > b ? x : b > a ? y : fmax(x, y); } \
   RF T minmag(T x, T y) { T a = fabs(x), b = fabs(y); return a < b ? x : b < a ? y : fmin(x, y); } \
-  RF T rsqrt(T x) { return (T)1 / sqrt(x); } \
   RF T sign(T x) { return x != x ? (T)0 : x > (T)0 ? (T)1 : x < (T)0 ? (T)-1 : x; } \
   RF T degrees(T x) { return x * (T)(180 / M_PI); } \
   RF T radians(T x) { return x * (T)(M_PI / 180); } \
@@ -1128,6 +1127,7 @@ RF_CORE double rf_atanh(double x) {
   return copysign(0.5 * rf_log1p(2 * a / (1 - a)), x);
 }
 
+RF_CORE double rf_rsqrt(double x) { return 1 / sqrt(x); }
 RF_CORE double rf_cbrt(double x) {
   double a = fabs(x);
   if (x == 0 || !(a < (double)INFINITY)) return x;
@@ -1307,6 +1307,10 @@ RF_MATH1(asinh)
 RF_MATH1(acosh)
 RF_MATH1(atanh)
 RF_MATH1(cbrt)
+RF_MATH1_OF(float, rsqrt)
+RF_MATH1_OF(double, rsqrt)
+RF half rsqrt(half x) { return (half)(1 / sqrt((float)x)); }
+RF_MAP1(half, half, rsqrt)
 RF_MATH1(erf)
 RF_MATH1(erfc)
 RF_MATH1(logb)
