@@ -30,6 +30,28 @@ __kernel void copy(__global float *out, __global const float *in, float scale) {
 }
 """
 
+MACROS = """
+#if __OPENCL_VERSION__ != 200 || __OPENCL_C_VERSION__ != 200 || CL_VERSION_2_0 != 200 || __ENDIAN_LITTLE__ != 1
+#error a version
+#endif
+#if FLT_MAX_10_EXP != 38 || FLT_MIN_10_EXP != -37 || DBL_MAX_10_EXP != 308 || DBL_MIN_10_EXP != -307
+#error an exponent
+#endif
+#if HALF_DIG != 3 || HALF_MANT_DIG != 11 || HALF_MAX_EXP != 16 || HALF_MIN_10_EXP != -4 || HALF_RADIX != 2
+#error a limit of half
+#endif
+#if !defined cl_khr_fp16 || !defined cl_khr_fp64 || !defined cl_khr_int64_extended_atomics
+#error an extension that exists
+#endif
+#if defined __IMAGE_SUPPORT__ || defined __FAST_RELAXED_MATH__ || defined cl_khr_3d_image_writes
+#error what does not exist
+#endif
+#if defined cl_khr_subgroups || defined cl_khr_mipmap_image || defined cl_khr_mipmap_image_writes
+#error an extension that does not exist
+#endif
+kernel_exec(64, float4) void k(global half *x) { x[0] = M_PI_H + M_SQRT1_2_H; }
+"""
+
 
 def instructions(loaded: CodeObject) -> Iterator[Instruction]:
     """Yield all instructions, the halves of pairs one by one."""
@@ -103,6 +125,11 @@ class TestCompile:
 
     def test_another_architecture_is_in_the_file(self) -> None:
         assert load_code_object(compile_opencl(COPY, arch="gfx1151")).arch == "gfx1151"
+
+    def test_macros_tell_the_version_and_what_exists(self) -> None:
+        compile_opencl(MACROS)
+        fast = "#ifndef __FAST_RELAXED_MATH__\n#error\n#endif"
+        compile_opencl(fast, options=["-cl-fast-relaxed-math"])
 
     def test_several_kernels_share_a_code_object(self) -> None:
         source = (

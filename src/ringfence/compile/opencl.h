@@ -61,8 +61,17 @@ typedef uint cl_mem_fence_flags;
 #define CLK_LOCAL_MEM_FENCE 1
 #define CLK_GLOBAL_MEM_FENCE 2
 
-// Constants
+// Constants. The compiler defines the other versions, __ENDIAN_LITTLE__ and __FAST_RELAXED_MATH__. It also claims
+// extensions of which nothing is here.
 
+#undef cl_khr_3d_image_writes
+#undef cl_khr_mipmap_image
+#undef cl_khr_mipmap_image_writes
+#undef cl_khr_subgroups
+#define __OPENCL_VERSION__ 200
+#define FP_FAST_FMA_HALF 1
+#define __kernel_exec(X, T) __kernel __attribute__((work_group_size_hint(X, 1, 1))) __attribute__((vec_type_hint(T)))
+#define kernel_exec __kernel_exec
 #define NULL ((void *)0)
 #define CHAR_BIT 8
 #define SCHAR_MAX 127
@@ -81,7 +90,9 @@ typedef uint cl_mem_fence_flags;
 #define ULONG_MAX 0xffffffffffffffffUL
 #define FLT_DIG 6
 #define FLT_MANT_DIG 24
+#define FLT_MAX_10_EXP 38
 #define FLT_MAX_EXP 128
+#define FLT_MIN_10_EXP (-37)
 #define FLT_MIN_EXP (-125)
 #define FLT_RADIX 2
 #define FLT_MAX 0x1.fffffep127f
@@ -89,11 +100,20 @@ typedef uint cl_mem_fence_flags;
 #define FLT_EPSILON 0x1.0p-23f
 #define DBL_DIG 15
 #define DBL_MANT_DIG 53
+#define DBL_MAX_10_EXP 308
 #define DBL_MAX_EXP 1024
+#define DBL_MIN_10_EXP (-307)
 #define DBL_MIN_EXP (-1021)
 #define DBL_MAX 0x1.fffffffffffffp1023
 #define DBL_MIN 0x1.0p-1022
 #define DBL_EPSILON 0x1.0p-52
+#define HALF_DIG 3
+#define HALF_MANT_DIG 11
+#define HALF_MAX_10_EXP 4
+#define HALF_MAX_EXP 16
+#define HALF_MIN_10_EXP (-4)
+#define HALF_MIN_EXP (-13)
+#define HALF_RADIX 2
 #define HALF_MAX 0x1.ffcp15h
 #define HALF_MIN 0x1.0p-14h
 #define HALF_EPSILON 0x1.0p-10h
@@ -130,6 +150,19 @@ typedef uint cl_mem_fence_flags;
 #define M_2_SQRTPI_F ((float)M_2_SQRTPI)
 #define M_SQRT2_F ((float)M_SQRT2)
 #define M_SQRT1_2_F ((float)M_SQRT1_2)
+#define M_E_H ((half)M_E)
+#define M_LOG2E_H ((half)M_LOG2E)
+#define M_LOG10E_H ((half)M_LOG10E)
+#define M_LN2_H ((half)M_LN2)
+#define M_LN10_H ((half)M_LN10)
+#define M_PI_H ((half)M_PI)
+#define M_PI_2_H ((half)M_PI_2)
+#define M_PI_4_H ((half)M_PI_4)
+#define M_1_PI_H ((half)M_1_PI)
+#define M_2_PI_H ((half)M_2_PI)
+#define M_2_SQRTPI_H ((half)M_2_SQRTPI)
+#define M_SQRT2_H ((half)M_SQRT2)
+#define M_SQRT1_2_H ((half)M_SQRT1_2)
 
 // Repetition: a macro M(type, more) for every width, and for every type of a kind.
 
