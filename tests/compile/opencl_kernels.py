@@ -208,6 +208,23 @@ __kernel void dots(__global int *out, __global const int *a, __global const int 
 }
 """
 
+COPIES = """
+__kernel void copies(__global float4 *out, const __global float4 *in, __global atomic_flag *once) {
+  __local float4 all[100], odd[50];
+  event_t event = async_work_group_copy(all, in, 100, 0);
+  event = async_work_group_strided_copy(odd, in + 1, 50, 2, event);
+  prefetch(in, 100);
+  wait_group_events(1, &event);
+  int first = !atomic_flag_test_and_set(once);
+  for (int i = get_local_id(0); i < 100; i += get_local_size(0)) all[i] += odd[i / 2];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  event = async_work_group_copy(out, all, 100, 0);
+  event = async_work_group_strided_copy(out + 100, odd, 50, 3, event);
+  wait_group_events(1, &event);
+  if (first) out[101] = 7;
+}
+"""
+
 KERNELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "naive matmul": (MATMUL_NAIVE, ("global_load_b32", "global_store_b32")),
     "tiled matmul": (MATMUL_TILED, ("ds_store", "ds_load", "s_barrier")),
@@ -226,6 +243,7 @@ KERNELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "private array": (PRIVATE_ARRAY, ("scratch_store_b32", "scratch_load_b32")),
     "function table": (FUNCTION_TABLE, ("s_swappc_b64", "s_setpc_b64")),
     "calls": (CALLS, ("s_swappc_b64", "s_setpc_b64")),
+    "copies": (COPIES, ("ds_store_b128", "s_barrier", "global_atomic_swap_b32")),
     "dot products": (DOT_PRODUCTS, ("v_dot4_i32_iu8", "v_dot4_u32_u8", "v_dot2")),
 }
 """name -> source, and beginnings of instruction names that its code has."""

@@ -31,7 +31,7 @@ __kernel void copy(__global float *out, __global const float *in, float scale) {
 """
 
 MACROS = """
-#if __OPENCL_VERSION__ != 200 || __OPENCL_C_VERSION__ != 200 || CL_VERSION_2_0 != 200 || __ENDIAN_LITTLE__ != 1
+#if __OPENCL_VERSION__ != 200 || __OPENCL_C_VERSION__ != 200 || !__ENDIAN_LITTLE__
 #error a version
 #endif
 #if FLT_MAX_10_EXP != 38 || FLT_MIN_10_EXP != -37 || DBL_MAX_10_EXP != 308 || DBL_MIN_10_EXP != -307
@@ -382,6 +382,7 @@ INTEGER_ROWS = (
     ("min", "long", "long", "long"),
     ("clamp", "int", "int", "int", "int"),
     ("bitselect", "uint", "uint", "uint", "uint"),
+    *(("mad_sat", t, t, t, t) for t in ("char", "ushort", "int", "uint", "long", "ulong")),
 )
 EXPRESSION_ROWS = (
     ("to_uchar_sat", ("uchar", "float"), "convert_uchar_sat(x)"),
@@ -412,6 +413,22 @@ EXPRESSION_ROWS = (
     ("shuffled", ("int", "int"), "((int4)(x, 1, 2, 3)).wzyx.s3"),
     ("loaded", ("float", "float"), "vload3(0, (float *)&(float4){x, x + 1, x + 2, 0}).s2"),
     ("any_all", ("int", "int"), "any((int3)(0, x, 0)) + 2 * all((int4)(x, -1, x, -1))"),
+    (
+        "quotients",
+        ("int", "float", "float"),
+        "({ int3 q; float3 r = remquo((float3)(x, 1, x), (float3)(y), &q); q.s2 * 100 + (int)r.s2; })",
+    ),
+    ("chosen", ("int", "int", "uint"), "shuffle((int4)(x, 1, 2, 3) + (int4)(0, x, x, x), (uint2)(0, y)).y"),
+    ("chosen_of_two", ("int", "int", "uint"), "shuffle2((int2)(x, 1), (int2)(2, 3), (uint8)(y)).s6"),
+    *(
+        (
+            f"stored{mode}",
+            ("half", type_),
+            f"({{ half h[3]; vstore_half3{mode}(({type_}3)(0, 0, x), 0, h); h[2]; }})",
+        )
+        for type_ in ("float", "double")
+        for mode in ("_rtz", "_rtp", "_rtn")
+    ),
     ("quotient", ("int", "double", "double"), "({ int q; remquo(x, y, &q); q; })"),
     ("integer_log", ("int", "float"), "ilogb(x)"),
 )
@@ -570,6 +587,14 @@ class TestIntegers:
         found = apply(host, "mul24", "int", x, y, types=("int", "int"))
         assert found.tolist() == [0x00FFFF * 2, -15]
 
+    @pytest.mark.parametrize("type_", ["char", "ushort", "int", "uint", "long", "ulong"])
+    def test_mad_sat_saturates_the_sum(self, host: HostLibrary, type_: str) -> None:
+        arrays = [whole_range(type_, 2000, seed) for seed in range(3)]
+        found = apply(host, "mad_sat", type_, *arrays, types=(type_,) * 3)
+        x, y, z = map(big, arrays)
+        info = np.iinfo(DTYPES[type_])
+        assert np.array_equal(big(found), np.clip(x * y + z, info.min, info.max))
+
     def test_clamp_has_both_ends(self, host: HostLibrary) -> None:
         ends = np.int32([-5, -5, -5]), np.int32([9, 9, 9])
         found = apply(host, "clamp", "int", np.int32([-9, 3, 20]), *ends, types=("int",) * 3)
@@ -597,6 +622,23 @@ class TestConversions:
         array = np.array(values, dtype=DTYPES[types[0]])
         assert apply(host, name, result, array, types=tuple(types)).tolist() == expected
 
+    @pytest.mark.parametrize("type_", ["float", "double"])
+    @pytest.mark.parametrize(
+        ("mode", "expected"),
+        [
+            ("_rtz", [1, -1, 65504, -65504, 0, -0.0, 2048, math.inf, 1]),
+            ("_rtp", [1 + 2**-10, -1, math.inf, -65504, 2**-24, -0.0, 2050, math.inf, 1]),
+            ("_rtn", [1, -1 - 2**-10, 65504, -math.inf, 0, -(2**-24), 2048, math.inf, 1]),
+        ],
+    )
+    def test_stores_of_half_round_in_a_direction(
+        self, host: HostLibrary, type_: str, mode: str, expected: list[float]
+    ) -> None:
+        values = np.array([1.0001, -1.0001, 65519, -1e9, 1e-9, -1e-9, 2049, math.inf, 1], DTYPES[type_])
+        found = apply(host, f"stored{mode}", "half", values, types=(type_,))
+        assert np.array_equal(found, expected)
+        assert np.array_equal(np.signbit(found), np.signbit(expected))
+
 
 class TestOthers:
     def one(self, host: HostLibrary, name: str, *values: Any) -> Any:
@@ -619,6 +661,7 @@ class TestOthers:
         assert self.one(host, "frexp_sum", 5e-324) == 0.5 - 1073
         assert self.one(host, "fract_whole", -1.25) == 0.75 - 4
         assert self.one(host, "quotient", 17.0, 3.0) == 6
+        assert self.one(host, "quotients", 17.0, 3.0) == 600 - 1
 
     def test_steps_between_floats(self, host: HostLibrary) -> None:
         assert self.one(host, "after", 1.0, 2.0) == np.nextafter(np.float32(1), np.float32(2))
@@ -669,5 +712,7 @@ class TestOthers:
 
     def test_vectors(self, host: HostLibrary) -> None:
         assert self.one(host, "shuffled", 7) == 7
+        assert [self.one(host, "chosen", 7, k) for k in (0, 2, 3, 5)] == [7, 9, 10, 8]
+        assert [self.one(host, "chosen_of_two", 7, k) for k in (0, 1, 2, 3, 4)] == [7, 1, 2, 3, 7]
         assert self.one(host, "loaded", 1.5) == 3.5
         assert [self.one(host, "any_all", x) for x in (-1, 0)] == [3, 0]

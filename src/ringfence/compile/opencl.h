@@ -196,6 +196,32 @@ typedef uint cl_mem_fence_flags;
   RF R##4 F(T##4 x, P##4 *p) { P##2 a, b; R##4 r = (R##4)(F(x.lo, &a), F(x.hi, &b)); *p = (P##4)(a, b); return r; } \
   RF R##8 F(T##8 x, P##8 *p) { P##4 a, b; R##8 r = (R##8)(F(x.lo, &a), F(x.hi, &b)); *p = (P##8)(a, b); return r; } \
   RF R##16 F(T##16 x, P##16 *p) { P##8 a, b; R##16 r = (R##16)(F(x.lo, &a), F(x.hi, &b)); *p = (P##16)(a, b); return r; }
+#define RF_MAP2P(R, T, P, F) \
+  RF R##2 F(T##2 x, T##2 y, P##2 *p) { \
+    P a, b; \
+    R##2 r = (R##2)(F(x.s0, y.s0, &a), F(x.s1, y.s1, &b)); \
+    *p = (P##2)(a, b); return r; \
+  } \
+  RF R##3 F(T##3 x, T##3 y, P##3 *p) { \
+    P##2 a; P b; \
+    R##3 r = (R##3)(F(x.s01, y.s01, &a), F(x.s2, y.s2, &b)); \
+    *p = (P##3)(a, b); return r; \
+  } \
+  RF R##4 F(T##4 x, T##4 y, P##4 *p) { \
+    P##2 a, b; \
+    R##4 r = (R##4)(F(x.lo, y.lo, &a), F(x.hi, y.hi, &b)); \
+    *p = (P##4)(a, b); return r; \
+  } \
+  RF R##8 F(T##8 x, T##8 y, P##8 *p) { \
+    P##4 a, b; \
+    R##8 r = (R##8)(F(x.lo, y.lo, &a), F(x.hi, y.hi, &b)); \
+    *p = (P##8)(a, b); return r; \
+  } \
+  RF R##16 F(T##16 x, T##16 y, P##16 *p) { \
+    P##8 a, b; \
+    R##16 r = (R##16)(F(x.lo, y.lo, &a), F(x.hi, y.hi, &b)); \
+    *p = (P##16)(a, b); return r; \
+  }
 
 // Work-items. The implicit arguments hold group counts (0), group sizes (12), remainders (18), offsets (40) and
 // the number of dimensions (64).
@@ -340,6 +366,11 @@ RF float atomic_xchg(volatile float *p, float v) {
 
 #define ATOMIC_VAR_INIT(v) (v)
 #define ATOMIC_FLAG_INIT 0
+typedef atomic_int atomic_flag;
+#define atomic_flag_test_and_set(p) (atomic_exchange(p, 1) != 0)
+#define atomic_flag_clear(p) atomic_store(p, 0)
+#define atomic_flag_test_and_set_explicit(p, ...) (atomic_exchange_explicit(p, 1, __VA_ARGS__) != 0)
+#define atomic_flag_clear_explicit(p, ...) atomic_store_explicit(p, 0, __VA_ARGS__)
 #define atomic_init(p, v) __opencl_atomic_init(p, v)
 #define RF_ORDER(ORDER, SCOPE, ...) ORDER
 #define RF_SCOPE(ORDER, SCOPE, ...) SCOPE
@@ -450,22 +481,6 @@ RF_VMEMORY(double)
   RF float16 vloada_half16(size_t i, const SPACE half *p) { return vload_half16(i, p); }
 RF_VLOAD_HALF(__generic)
 RF_VLOAD_HALF(__constant)
-#define RF_VSTORE_HALF(T, MODE) \
-  RF void vstore_half##MODE(T v, size_t i, half *p) { p[i] = (half)v; } \
-  RF void vstore_half2##MODE(T##2 v, size_t i, half *p) { vstore2(__builtin_convertvector(v, half2), i, p); } \
-  RF void vstore_half3##MODE(T##3 v, size_t i, half *p) { vstore3(__builtin_convertvector(v, half3), i, p); } \
-  RF void vstore_half4##MODE(T##4 v, size_t i, half *p) { vstore4(__builtin_convertvector(v, half4), i, p); } \
-  RF void vstore_half8##MODE(T##8 v, size_t i, half *p) { vstore8(__builtin_convertvector(v, half8), i, p); } \
-  RF void vstore_half16##MODE(T##16 v, size_t i, half *p) { vstore16(__builtin_convertvector(v, half16), i, p); } \
-  RF void vstorea_half2##MODE(T##2 v, size_t i, half *p) { vstore_half2##MODE(v, i, p); } \
-  RF void vstorea_half3##MODE(T##3 v, size_t i, half *p) { vstore_half3##MODE(v, 0, p + 4 * i); } \
-  RF void vstorea_half4##MODE(T##4 v, size_t i, half *p) { vstore_half4##MODE(v, i, p); } \
-  RF void vstorea_half8##MODE(T##8 v, size_t i, half *p) { vstore_half8##MODE(v, i, p); } \
-  RF void vstorea_half16##MODE(T##16 v, size_t i, half *p) { vstore_half16##MODE(v, i, p); }
-RF_VSTORE_HALF(float, )
-RF_VSTORE_HALF(float, _rte)
-RF_VSTORE_HALF(double, )
-RF_VSTORE_HALF(double, _rte)
 
 // Integer functions. U is the unsigned type of T's size.
 
@@ -535,6 +550,31 @@ RF_MAP2(ulong, ulong, ulong, mul_hi)
 RF_MAP2(long, long, long, mul_hi)
 #define RF_MAD_HI(T, ...) RF T mad_hi(T x, T y, T z) { return mul_hi(x, y) + z; }
 RF_INTEGERS(RF_MAD_HI, )
+
+#define RF_MAD_SAT(T, WIDE) \
+  RF T mad_sat(T x, T y, T z) { return rf_sat_##T((WIDE)x * (WIDE)y + (WIDE)z); }
+RF_MAD_SAT(char, long)
+RF_MAD_SAT(uchar, ulong)
+RF_MAD_SAT(short, long)
+RF_MAD_SAT(ushort, ulong)
+RF_MAD_SAT(int, long)
+RF_MAD_SAT(uint, ulong)
+RF ulong mad_sat(ulong x, ulong y, ulong z) {
+  ulong low = x * y, sum = low + z;
+  return mul_hi(x, y) || sum < low ? ULONG_MAX : sum;
+}
+RF long mad_sat(long x, long y, long z) {
+  ulong low = (ulong)x * (ulong)y, sum = low + (ulong)z;
+  long high = mul_hi(x, y) + (z >> 63) + (sum < low);
+  return high == (long)sum >> 63 ? (long)sum : high < 0 ? LONG_MIN : LONG_MAX;
+}
+#define RF_MAD_SAT_V(V, LOW, HIGH) \
+  RF V mad_sat(V x, V y, V z) { return (V)(mad_sat(x.LOW, y.LOW, z.LOW), mad_sat(x.HIGH, y.HIGH, z.HIGH)); }
+#define RF_MAD_SATS(T) \
+  RF_MAD_SAT_V(T##2, s0, s1) RF_MAD_SAT_V(T##3, s01, s2) RF_MAD_SAT_V(T##4, lo, hi) \
+  RF_MAD_SAT_V(T##8, lo, hi) RF_MAD_SAT_V(T##16, lo, hi)
+RF_MAD_SATS(char) RF_MAD_SATS(uchar) RF_MAD_SATS(short) RF_MAD_SATS(ushort)
+RF_MAD_SATS(int) RF_MAD_SATS(uint) RF_MAD_SATS(long) RF_MAD_SATS(ulong)
 
 #define RF_MUL24(T, ...) \
   RF T mul24(T x, T y) { return (x << (T)8 >> (T)8) * (y << (T)8 >> (T)8); } \
@@ -1393,6 +1433,7 @@ RF_MATH2I(half)
     return fabs(x) == (T)INFINITY ? copysign((T)0, x) : x != x ? x : fmin(x - w, (T)LIMIT); \
   } \
   RF T remquo(T x, T y, int *q) { return (T)rf_remquo((double)x, (double)y, q); } \
+  RF_MAP2P(T, T, int, remquo) \
   RF_MAP1P(T, T, T, sincos) RF_MAP1P(T, T, int, frexp) RF_MAP1P(T, T, T, modf) RF_MAP1P(T, T, T, fract)
 RF_RESULTS2(float, 0x1.fffffep-1f)
 RF_RESULTS2(double, 0x1.fffffffffffffp-1)
@@ -1411,6 +1452,93 @@ RF_RESULTS2(half, 0x1.ffcp-1h)
 RF_NEXT(float, int, uint)
 RF_NEXT(double, long, ulong)
 RF_NEXT(half, short, ushort)
+
+// Stores of half. A directed mode starts from one of the two neighbours and steps to the other if that is the wrong one.
+
+#define RF_TO_HALF(T, MODE, STEP, TOWARD) \
+  RF half rf_half##MODE(T x) { \
+    half h = (half)(float)x; \
+    T found = h; \
+    return STEP ? nextafter(h, (half)(TOWARD)) : h; \
+  } \
+  RF_MAP1(half, T, rf_half##MODE)
+#define RF_VSTORE_HALF(T, MODE) \
+  RF void vstore_half##MODE(T v, size_t i, half *p) { p[i] = rf_half##MODE(v); } \
+  RF void vstore_half2##MODE(T##2 v, size_t i, half *p) { vstore2(rf_half##MODE(v), i, p); } \
+  RF void vstore_half3##MODE(T##3 v, size_t i, half *p) { vstore3(rf_half##MODE(v), i, p); } \
+  RF void vstore_half4##MODE(T##4 v, size_t i, half *p) { vstore4(rf_half##MODE(v), i, p); } \
+  RF void vstore_half8##MODE(T##8 v, size_t i, half *p) { vstore8(rf_half##MODE(v), i, p); } \
+  RF void vstore_half16##MODE(T##16 v, size_t i, half *p) { vstore16(rf_half##MODE(v), i, p); } \
+  RF void vstorea_half2##MODE(T##2 v, size_t i, half *p) { vstore_half2##MODE(v, i, p); } \
+  RF void vstorea_half3##MODE(T##3 v, size_t i, half *p) { vstore_half3##MODE(v, 0, p + 4 * i); } \
+  RF void vstorea_half4##MODE(T##4 v, size_t i, half *p) { vstore_half4##MODE(v, i, p); } \
+  RF void vstorea_half8##MODE(T##8 v, size_t i, half *p) { vstore_half8##MODE(v, i, p); } \
+  RF void vstorea_half16##MODE(T##16 v, size_t i, half *p) { vstore_half16##MODE(v, i, p); }
+#define RF_NEAREST_HALF(T) \
+  RF half rf_half(T x) { return (half)x; } \
+  RF half rf_half_rte(T x) { return (half)x; } \
+  RF_MAP1(half, T, rf_half) RF_MAP1(half, T, rf_half_rte)
+#define RF_HALF_STORES(T) \
+  RF_NEAREST_HALF(T) \
+  RF_TO_HALF(T, _rtz, fabs(found) > fabs(x), 0) \
+  RF_TO_HALF(T, _rtp, found < x, INFINITY) \
+  RF_TO_HALF(T, _rtn, found > x, -INFINITY) \
+  RF_VSTORE_HALF(T, ) RF_VSTORE_HALF(T, _rte) RF_VSTORE_HALF(T, _rtz) RF_VSTORE_HALF(T, _rtp) RF_VSTORE_HALF(T, _rtn)
+RF_HALF_STORES(float)
+RF_HALF_STORES(double)
+
+// Elements of one vector or two that a mask chooses
+
+#define RF_SHUFFLE(T, U, N, M) \
+  RF T##N shuffle(T##M x, U##N mask) { \
+    T##N r; \
+    for (int i = 0; i < N; i++) r[i] = x[mask[i] & (M - 1)]; \
+    return r; \
+  } \
+  RF T##N shuffle2(T##M x, T##M y, U##N mask) { \
+    T##N r; \
+    for (int i = 0; i < N; i++) r[i] = mask[i] & M ? y[mask[i] & (M - 1)] : x[mask[i] & (M - 1)]; \
+    return r; \
+  }
+#define RF_SHUFFLES_OF(T, U, N) \
+  RF_SHUFFLE(T, U, N, 2) RF_SHUFFLE(T, U, N, 4) RF_SHUFFLE(T, U, N, 8) RF_SHUFFLE(T, U, N, 16)
+#define RF_SHUFFLES(T, U) \
+  RF_SHUFFLES_OF(T, U, 2) RF_SHUFFLES_OF(T, U, 4) RF_SHUFFLES_OF(T, U, 8) RF_SHUFFLES_OF(T, U, 16)
+RF_SHUFFLES(char, uchar)
+RF_SHUFFLES(uchar, uchar)
+RF_SHUFFLES(short, ushort)
+RF_SHUFFLES(ushort, ushort)
+RF_SHUFFLES(half, ushort)
+RF_SHUFFLES(int, uint)
+RF_SHUFFLES(uint, uint)
+RF_SHUFFLES(float, uint)
+RF_SHUFFLES(long, ulong)
+RF_SHUFFLES(ulong, ulong)
+RF_SHUFFLES(double, ulong)
+
+// Copies by the work-items of a group, which are done once wait_group_events() has been a barrier
+#ifdef __AMDGPU__
+#define RF_COPIES(T, ...) \
+  RF event_t async_work_group_copy(T *to, const T *from, size_t n, event_t event) { \
+    for (size_t i = get_local_linear_id(); i < n; i += rf_local_count()) to[i] = from[i]; \
+    return event; \
+  } \
+  RF event_t async_work_group_strided_copy( \
+      __local T *to, const __global T *from, size_t n, size_t stride, event_t event) { \
+    for (size_t i = get_local_linear_id(); i < n; i += rf_local_count()) to[i] = from[i * stride]; \
+    return event; \
+  } \
+  RF event_t async_work_group_strided_copy( \
+      __global T *to, const __local T *from, size_t n, size_t stride, event_t event) { \
+    for (size_t i = get_local_linear_id(); i < n; i += rf_local_count()) to[i * stride] = from[i]; \
+    return event; \
+  }
+RF size_t rf_local_count(void) { return (uint)get_local_size(0) * (uint)get_local_size(1) * (uint)get_local_size(2); }
+RF_INTEGERS(RF_COPIES, )
+RF_FLOATS(RF_COPIES, )
+RF void wait_group_events(int n, event_t *events) { barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE); }
+RF void prefetch(const __global void *p, size_t n) {}
+#endif
 
 // Fast forms: the instructions of the hardware, about 1 ulp in their range; half_ is the same.
 #ifdef __AMDGPU__

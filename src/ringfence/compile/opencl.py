@@ -2,7 +2,8 @@
 
 Nothing of a vendor is used: clang and lld come from the wheel ``ziglang``, the functions of the language from
 the header ``opencl.h`` beside this module. ``BUILTINS`` lists them; a kernel that uses another one is refused
-by name. Images, pipes, printf, device-side enqueue and the work-group and sub-group collectives do not exist.
+by name. Images, pipes, printf, device-side enqueue, the work-group and sub-group collectives, lgamma, tgamma
+and conversions to floats that round otherwise than to the nearest do not exist.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ringfence.errors import CompileError
 _INTEGERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
 _FLOATS = ("half", "float", "double")
 _WIDTHS = ("", "2", "3", "4", "8", "16")
+_MODES = ("_rte", "_rtz", "_rtp", "_rtn")
 
 BUILTINS: Mapping[str, tuple[str, ...]] = {
     "work-items": (
@@ -30,6 +32,7 @@ BUILTINS: Mapping[str, tuple[str, ...]] = {
         *("barrier", "work_group_barrier", "sub_group_barrier", "mem_fence", "read_mem_fence"),
         *("write_mem_fence", "atomic_work_item_fence"),
     ),
+    "copies": (*("async_work_group_copy", "async_work_group_strided_copy", "wait_group_events", "prefetch"),),
     "atomics": (
         *("atomic_add", "atomic_sub", "atomic_xchg", "atomic_inc", "atomic_dec", "atomic_cmpxchg"),
         *("atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"),
@@ -41,18 +44,21 @@ BUILTINS: Mapping[str, tuple[str, ...]] = {
         *(f"atomic_fetch_{name}_explicit" for name in ("add", "sub", "and", "or", "xor", "min", "max")),
         *("atomic_compare_exchange_strong", "atomic_compare_exchange_strong_explicit"),
         *("atomic_compare_exchange_weak", "atomic_compare_exchange_weak_explicit"),
+        *("atomic_flag_test_and_set", "atomic_flag_test_and_set_explicit"),
+        *("atomic_flag_clear", "atomic_flag_clear_explicit"),
     ),
     "vectors": (
         *(f"vload{width}" for width in _WIDTHS[1:]),
         *(f"vstore{width}" for width in _WIDTHS[1:]),
         *(f"vload_half{width}" for width in _WIDTHS),
         *(f"vloada_half{width}" for width in _WIDTHS),
-        *(f"vstore_half{width}{mode}" for width in _WIDTHS for mode in ("", "_rte")),
-        *(f"vstorea_half{width}{mode}" for width in _WIDTHS[1:] for mode in ("", "_rte")),
+        *(f"vstore_half{width}{mode}" for width in _WIDTHS for mode in ("", *_MODES)),
+        *(f"vstorea_half{width}{mode}" for width in _WIDTHS[1:] for mode in ("", *_MODES)),
+        *("shuffle", "shuffle2"),
     ),
     "integers": (
         *("abs", "abs_diff", "add_sat", "sub_sat", "hadd", "rhadd", "clz", "ctz", "popcount", "rotate"),
-        *("mul_hi", "mad_hi", "mul24", "mad24", "upsample", "min", "max", "clamp"),
+        *("mul_hi", "mad_hi", "mad_sat", "mul24", "mad24", "upsample", "min", "max", "clamp"),
     ),
     "relations": (
         *("isequal", "isnotequal", "isgreater", "isgreaterequal", "isless", "islessequal", "islessgreater"),

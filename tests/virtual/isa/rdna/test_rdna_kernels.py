@@ -179,6 +179,16 @@ def dot_products(run: Callable[..., None]) -> None:
     assert (f == (h[:-1].astype(np.float32) * h[1:]).sum(axis=1) + 1).all()
 
 
+def copies(run: Callable[..., None]) -> None:
+    rng = np.random.default_rng(3)
+    data, out, once = whole(rng, 100, 4), np.zeros((250, 4), np.float32), np.zeros(1, np.int32)
+    run((1, 1, 1), (40, 1, 1), out, data, once)
+    odd = data[1::2]
+    assert (out[:100] == data + np.repeat(odd, 2, axis=0)).all()
+    assert (out[100:][::3] == odd).all()
+    assert (out[101] == 7).all() and (out[104::3] == 0).all() and once[0] == 1
+
+
 CHECKS: dict[str, Check] = {
     "naive matmul": matmul(16, 16),
     "tiled matmul": matmul(16, 16),
@@ -194,6 +204,7 @@ CHECKS: dict[str, Check] = {
     "private array": private_array,
     "function table": function_table,
     "calls": calls,
+    "copies": copies,
     "dot products": dot_products,
 }
 
