@@ -1,7 +1,7 @@
 // The builtin header of ringfence for OpenCL C 2.0 on AMD GPUs: types, constants and functions of the language.
 //
 // Only what is declared here exists; BUILTINS in opencl.py lists it. The mathematical functions are evaluated
-// in double precision with additions, multiplications, divisions and fused multiply-adds only, so their results
+// in double precision with the operations of IEEE 754 only (with square roots and fused multiply-adds), so their results
 // are the same on every device: those of float and half are correctly rounded but for rare cases close to a tie,
 // those of double are within 2.5 ulp (erf and erfc within 8). The native_ functions are the instructions of the
 // hardware.
