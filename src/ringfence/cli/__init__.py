@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,4 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         status = 130
-    sys.exit(status)
+    flushed = _flush()
+    sys.exit(status or flushed)
+
+
+def _flush() -> int:
+    """Write out what is left; return 1 if the reader went away, which Python would complain of at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
