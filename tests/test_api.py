@@ -214,7 +214,7 @@ def test_a_device_is_named_by_text(spec: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", ["virtual:a630", "virtual:gfx1100"])
-@pytest.mark.parametrize("priority", ["1", 1.5, 100])
+@pytest.mark.parametrize("priority", ["1", 1.5, 100, True])
 def test_a_priority_is_a_whole_number(spec: str, priority: Any) -> None:
     with pytest.raises(rf.LaunchError, match=f"priority {priority!r}: "):
         rf.open(spec, priority=priority)

@@ -327,7 +327,12 @@ def test_pointers_to_local_memory_in_a_replayed_graph(device: rf.Device) -> None
         (None, rf.LaunchError, "how many bytes bytes, words get"),
         ({"bytes": 32}, rf.LaunchError, "how many bytes words get"),
         ({"bytes": 32, "words": 256, "n": 4}, rf.LaunchError, "no pointer to local memory called 'n'"),
-        ({"bytes": 0, "words": 256}, rf.LaunchError, "0 is no number of bytes"),
+        ({"bytes": 0, "words": 256}, rf.LaunchError, "local memory of 'bytes' has 0 bytes"),
+        ({"bytes": -1, "words": 256}, rf.LaunchError, "-1 is no number of bytes for the local memory of"),
+        ({"bytes": [1], "words": 256}, rf.LaunchError, r"\[1\] is no number of bytes"),
+        ({"bytes": True, "words": 256}, rf.LaunchError, "True is no number of bytes"),
+        ([("bytes", 1)], rf.LaunchError, "maps names or numbers of arguments to bytes"),
+        ((), rf.LaunchError, r"not \(\)"),
         ({"bytes": 1.5, "words": 256}, rf.LaunchError, "1.5 is no number of bytes"),
         ({"bytes": 32, "words": 65536 - 160 + 1}, rf.PackageError, "needs 65537 bytes of local memory"),
     ],
@@ -349,6 +354,21 @@ def test_functions_from_a_table_need_nothing_of_a_runtime(
     device.launch(kernel, y, device.array(which), groups=2, local=64).wait()
     x = np.arange(128, dtype=np.uint32) + np.arange(128, dtype=np.uint32) % 64
     assert (y.numpy() == np.choose(which, [x + 1, x * 2, x - 3, x * x])).all()
+
+
+def test_sizes_of_local_memory_may_be_numpys(device: rf.Device) -> None:
+    module = device.load(build(LOCAL_POINTERS))
+    kernel = module.kernel("rotate", local_bytes={"bytes": np.int64(32), "words": np.uint8(255)})
+    assert kernel is module.kernel("rotate", local_bytes={"bytes": 32, "words": 255})
+    assert kernel is not module.kernel("rotate", local_bytes={"bytes": 32, "words": 255}, dynamic_lds_bytes=4)
+
+
+@pytest.mark.parametrize("nbytes", [-1, 1.5, "4", True, None])
+def test_bytes_of_dynamic_local_memory_are_a_whole_number(device: rf.Device, nbytes: Any) -> None:
+    with pytest.raises(rf.LaunchError, match=f"{nbytes!r} is no number of bytes for dynamic local memory"):
+        device.load(build(LOCAL, WORDS=64)).kernel("reverse", dynamic_lds_bytes=nbytes)
+    kernel = device.load(build(LOCAL, WORDS=64)).kernel("reverse", dynamic_lds_bytes=np.int64(8))
+    assert kernel.lds_bytes == 264
 
 
 def test_a_program_has_variables_from_launch_to_launch(device: rf.Device) -> None:

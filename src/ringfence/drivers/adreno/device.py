@@ -278,7 +278,7 @@ class AdrenoDevice(ComputeDevice):
         label: str | None = None,
         timeline_limit: int = SLOT_LIMIT,
     ) -> None:
-        if not isinstance(priority, int) or not 1 <= priority <= MAX_PRIORITY:
+        if not isinstance(priority, int) or isinstance(priority, bool) or not 1 <= priority <= MAX_PRIORITY:
             raise LaunchError(
                 f"context priority {priority!r}: 1 (most urgent) to {MAX_PRIORITY} are possible"
             )

@@ -68,7 +68,11 @@ class AmdDevice(ComputeDevice):
         timeline_limit: int = SLOT_LIMIT,
         ring_bytes: int = RING_BYTES,
     ) -> None:
-        if not isinstance(priority, int) or not 0 <= priority <= kfd.MAX_QUEUE_PRIORITY:
+        if (
+            not isinstance(priority, int)
+            or isinstance(priority, bool)
+            or not 0 <= priority <= kfd.MAX_QUEUE_PRIORITY
+        ):
             raise LaunchError(
                 f"queue priority {priority!r}: 0 to {kfd.MAX_QUEUE_PRIORITY} (most urgent) are possible"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ class LocalArgument:
 def local_arguments(kernel: KernelMetadata, first: int, sizes: LocalSizes) -> list[LocalArgument]:
     """Return the pointers to local memory, one after the other from offset ``first`` on.
 
-    :class:`LaunchError` if one has no size or a size no such argument, or is no whole number.
+    :class:`LaunchError` if one has no size or a size no such argument, or is 0.
     """
     left = dict(sizes)
     found: list[LocalArgument] = []
@@ -138,10 +139,8 @@ def local_arguments(kernel: KernelMetadata, first: int, sizes: LocalSizes) -> li
         if nbytes is None:
             missing.append(name)
             continue
-        if not isinstance(nbytes, int) or nbytes < 1:
-            raise LaunchError(
-                f"kernel {kernel.name!r}: {nbytes!r} is no number of bytes for the local memory of {name!r}"
-            )
+        if not nbytes:
+            raise LaunchError(f"kernel {kernel.name!r}: the local memory of {name!r} has 0 bytes")
         first = _round_up(first, argument.pointee_align or LOCAL_ALIGNMENT)
         found.append(LocalArgument(argument, first, nbytes))
         first += nbytes
@@ -155,6 +154,29 @@ def local_arguments(kernel: KernelMetadata, first: int, sizes: LocalSizes) -> li
             f"kernel {kernel.name!r} has no pointer to local memory called {', '.join(map(repr, left))}"
         )
     return found
+
+
+def whole_bytes(kernel: str, what: str, value: Any) -> int:
+    """Return a number of bytes; :class:`LaunchError` if it is no whole number or less than 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise LaunchError(f"kernel {kernel!r}: {value!r} is no number of bytes for {what}")
+    return number
+
+
+def local_sizes(kernel: str, sizes: Any) -> dict[str | int, int]:
+    """Return what is given as ``local_bytes=``, checked; :class:`LaunchError` if it is nothing such."""
+    if not isinstance(sizes, Mapping):
+        raise LaunchError(
+            f"kernel {kernel!r}: local_bytes= maps names or numbers of arguments to bytes, as "
+            f"{{'tmp': 1024}}, not {sizes!r}"
+        )
+    return {
+        name: whole_bytes(kernel, f"the local memory of {name!r}", nbytes) for name, nbytes in sizes.items()
+    }
 
 
 # ----- programs -----------------------------------------------------------------------------------
@@ -213,10 +235,11 @@ class Module:
         :class:`LaunchError` for sizes that are missing or wrong.
         """
         found = self.source.kernel(name)
-        sizes = local_bytes or {}
-        key = found.name, dynamic_lds_bytes, tuple(sizes.items())
+        sizes = local_sizes(found.name, {} if local_bytes is None else local_bytes)
+        dynamic = whole_bytes(found.name, "dynamic local memory", dynamic_lds_bytes)
+        key = found.name, dynamic, tuple(sizes.items())
         if key not in self._programs:
-            self._programs[key] = Program(self._driver, self, found, dynamic_lds_bytes, sizes)
+            self._programs[key] = Program(self._driver, self, found, dynamic, sizes)
         return self._programs[key]
 
     def free(self) -> None:
@@ -412,8 +435,6 @@ def _lds_bytes(
     kernel: Kernel, properties: NodeProperties, local: Sequence[LocalArgument], dynamic: int
 ) -> int:
     """Return the local memory of a group; :class:`PackageError` if it is more than one can have."""
-    if not isinstance(dynamic, int) or dynamic < 0:
-        raise LaunchError(f"kernel {kernel.name!r}: {dynamic!r} bytes of dynamic local memory")
     end = local[-1].offset + local[-1].nbytes if local else kernel.descriptor.group_segment_fixed_size
     needed = end + dynamic
     if needed > properties.lds_bytes:
