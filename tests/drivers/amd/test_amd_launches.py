@@ -434,6 +434,30 @@ def test_a_hidden_argument_that_cannot_be_supplied_is_named(device: rf.Device, k
         device.load(object_)["scale"]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "most"),
+    [
+        ("", 256),
+        ("__attribute__((amdgpu_flat_work_group_size(1, 1024))) ", 1024),
+        ("__attribute__((reqd_work_group_size(32, 32, 1))) ", 1024),
+    ],
+)
+def test_a_group_has_as_many_work_items_as_its_kernel_was_compiled_for(
+    device: rf.Device, attribute: str, most: int
+) -> None:
+    module = device.load(build(attribute + "kernel void k(global int *y) { y[0] = 1; }"))
+    metadata = module.source.kernel("k").metadata
+    assert metadata is not None and metadata.max_flat_workgroup_size == most
+
+
+def test_a_kernel_that_cannot_run_is_refused_when_it_is_taken(device: rf.Device) -> None:
+    source = "kernel void k(global int *y) { y[get_global_id(0)] = 1; }"
+    module = device.load(compile_opencl(source, optimization=0))  # asks for all that a runtime may supply
+    assert module.kernels == ("k",)
+    with pytest.raises(rf.PackageError, match="kernel 'k' "):
+        module["k"]
+
+
 def test_a_kernel_that_does_not_exist_is_named(device: rf.Device) -> None:
     with pytest.raises(rf.PackageError, match="no kernel 'nope'; it has: scale"):
         device.load(build(SCALE))["nope"]
