@@ -85,6 +85,11 @@ ADRENO: tuple[Claim, ...] = (
         "launches that no wait for idle separates run in a shuffled order, but one after the other",
     ),
     _approximate(
+        "waves that wait for others",
+        "groups run in order, a group's waves in turn to a barrier or the end: a loop that waits for another "
+        "wave or a later group is a hang, though hardware may end it",
+    ),
+    _approximate(
         "rcp, rsq, sqrt, log2, exp2, sin, cos",
         "close to the exact value; the hardware's own last bits are not known",
         "float64 on the host",
@@ -194,6 +199,11 @@ AMD: tuple[Claim, ...] = (
     _approximate(
         "order of execution",
         "launches that neither flush nor release separates run in a shuffled order, but one after the other",
+    ),
+    _approximate(
+        "waves that wait for others",
+        "groups run in order, a group's waves in turn to a barrier or the end: a loop that waits for another "
+        "wave or a later group is a hang, though hardware may end it",
     ),
     _approximate(
         "rcp, rsq, sqrt, log, exp, sin, cos",
