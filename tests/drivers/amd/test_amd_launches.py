@@ -182,6 +182,15 @@ def test_scratch_memory_grows_between_launches_and_old_streams_keep_theirs(devic
     assert device.launch(small, y, 5, groups=4, local=64).stack_growth == 0
 
 
+def test_scratch_that_the_card_has_not_is_refused_with_the_sum(device: rf.Device) -> None:
+    kernel = device.load(build(PRIVATE, WORDS=15000))["spill"]
+    y = device.zeros(32, np.uint32)
+    with pytest.raises(
+        rf.LaunchError, match=r"'spill' has 60.* private memory .* 3072 waves of 64 .* 4294967296"
+    ):
+        device.launch(kernel, y, 0, groups=1, local=32)
+
+
 def test_scratch_of_one_device_does_not_raise_that_of_another(machine: Machine, device: rf.Device) -> None:
     with rf.open("kfd:1", port=machine) as other:
         before = other.memory_bytes

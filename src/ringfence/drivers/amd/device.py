@@ -150,6 +150,18 @@ class AmdDevice(ComputeDevice):
         """Return how much scratch memory a program with ``private_bytes`` per work-item needs in all."""
         return Scratch.of(self.properties, private_bytes).nbytes
 
+    def _stack_of(self, program: Program) -> int:
+        """Return the same of a program; :class:`LaunchError` if the card has not so much memory."""
+        total = self.stack_bytes(program.private_bytes)
+        if total > self.gpu.vram_bytes:
+            waves = self.properties.max_slots_scratch_cu * self.properties.cus_per_xcc
+            raise LaunchError(
+                f"kernel {program.name!r} has {program.private_bytes} bytes of private memory per work-item: "
+                f"for the {waves} waves of {encode.LANES} that can be resident these are {total} bytes, but "
+                f"{self.label} has {self.gpu.vram_bytes}; use smaller private arrays"
+            )
+        return total
+
     # ----- programs -------------------------------------------------------------------------------
 
     def load(self, blob: bytes | CodeObject | CompiledProgram, *, label: str | None = None) -> Module:
@@ -205,7 +217,7 @@ class AmdDevice(ComputeDevice):
 
     def packets(self) -> AmdPackets:
         """Return an empty sequence of packets."""
-        return AmdPackets(Commands(self.target), self.engine.events, self.stack_bytes)
+        return AmdPackets(Commands(self.target), self.engine.events, self._stack_of)
 
     # ----- copies ---------------------------------------------------------------------------------
 
@@ -244,7 +256,7 @@ def _dies(xccs: int) -> str:
 class AmdPackets:
     """The packets of a stream."""
 
-    def __init__(self, commands: Commands, events: Events, stack_bytes: Callable[[int], int]) -> None:
+    def __init__(self, commands: Commands, events: Events, stack_bytes: Callable[[Program], int]) -> None:
         self.commands = commands
         self._events = events
         self._stack_bytes = stack_bytes
@@ -282,4 +294,4 @@ class AmdPackets:
 
     def stack_bytes(self, program: Program) -> int:
         """Return the scratch memory that a program needs, in all."""
-        return self._stack_bytes(program.private_bytes)
+        return self._stack_bytes(program)
