@@ -57,8 +57,9 @@ class TestOnBothDevices:
         assert comparison.unexplained == []
 
     def test_most_tests_pass_on_the_virtual_device(self, comparison: Comparison) -> None:
+        """Of those that it runs; that one is skipped is a difference, which needs a reason."""
         counts = comparison.virtual.counts
-        assert counts["passed"] > sum(counts.values()) / 2
+        assert counts["passed"] > (sum(counts.values()) - counts.get("skipped", 0)) / 2
 
     def test_the_virtual_device_did_the_work(self, comparison: Comparison) -> None:
         assert comparison.device["dispatches"] > 0
