@@ -8,6 +8,7 @@ import math
 import operator
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -61,7 +62,7 @@ class Engine(queue.Engine, Protocol):
         """
 
 
-class ComputeDevice:
+class ComputeDevice(ABC):
     """The driver of one GPU. A family's driver says how it is opened, and how commands are encoded.
 
     Opening either succeeds or leaves nothing behind. ``info`` says what the device is, ``max_bytes`` is the
@@ -105,39 +106,39 @@ class ComputeDevice:
     # ----- what each family says -------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def domain(self) -> object:
         """Return what devices have in common that reach each other's timelines."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, blob: Any, *, label: str | None = None) -> Any:
         """Return what is in a program blob, in device memory; :class:`PackageError` if it cannot run here."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find_program(self, program: Any) -> Program:
         """Return the program that a launch means; :class:`LaunchError` if it cannot run on this device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def make_command(self, gpu_address: int, nbytes: int) -> Any:
         """Return the reusable submission of commands; :class:`LaunchError` if they are too long for one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def packets(self) -> Packets:
         """Return an empty sequence of packets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _grow_stack(self, nbytes: int) -> Stack:
         """Return new private memory; the GPU is idle."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _copy_launch(
         self, destination: Buffer, source: Buffer, nbytes: int
     ) -> tuple[Program, tuple[Buffer, Buffer, int], int]:
         """Return the program, its arguments and the number of groups that copy."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _kernel_copy_note(self, destination: Buffer, source: Buffer, nbytes: int) -> str | None:
         """Return why no kernel can copy between these; ``None`` if one can."""
-        raise NotImplementedError
 
     # ----- closing --------------------------------------------------------------------------------
 

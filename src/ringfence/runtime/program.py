@@ -10,6 +10,7 @@ import itertools
 import operator
 import struct
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -379,7 +380,7 @@ class LaunchShape:
     argument_bytes: bytes
 
 
-class Program:
+class Program(ABC):
     """A program on a device: ``dev.load(blob)`` makes one, ``dev.launch(program, ...)`` runs it.
 
     ``chip`` is what it was compiled for. ``limits.max_threads`` is how many threads a work-group may have,
@@ -435,21 +436,21 @@ class Program:
 
     # ----- what each family says -------------------------------------------------------------------
 
+    @abstractmethod
     def block(self) -> bytearray:
         """Return an argument block without arguments; :class:`LaunchError` if it cannot be expressed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def geometry_words(self, geometry: Geometry) -> Sequence[int]:
         """Return the dwords that :attr:`LaunchPlaces.geometry` are the positions of."""
-        raise NotImplementedError
 
+    @abstractmethod
     def geometry_bytes(self, geometry: Geometry) -> bytes:
         """Return what :meth:`store_geometry` stores for a geometry."""
-        raise NotImplementedError
 
+    @abstractmethod
     def store_geometry(self, block: Any, offset: int, argument_bytes: bytes) -> None:
         """Store what the program reads of its geometry into its argument block at ``offset``."""
-        raise NotImplementedError
 
     # -----------------------------------------------------------------------------------------------
 
